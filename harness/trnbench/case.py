@@ -1,0 +1,132 @@
+"""A case: everything that two measurements must share before their speeds may be compared."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
+
+import msgspec
+
+from trnbench.status import UsageError
+
+Phase = Literal["train_step", "prefill", "decode"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Mode = Literal["eager", "compiled"]
+Tier = Literal["smoke", "single", "node", "fleet"]
+Tuning = Literal["stock", "vendor", "hand"]
+CachePolicy = Literal["warm", "cold"]
+
+PHASES: tuple[str, ...] = get_args(Phase)
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+MODES: tuple[str, ...] = get_args(Mode)
+TIERS: tuple[str, ...] = get_args(Tier)
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One pytest item. Two records compare only if the whole case is equal, save for the axis a comparison names.
+
+    `batch` is the global batch in sequences; gradients accumulate over `batch / micro_batch` micro-batches.
+    `sequence` is the padded length in tokens: of a training sequence, of a prompt (prefill), or of the prompt that
+    fills the cache before decoding. `new_tokens` (decode only) is how many cache slots follow the prompt. `cache`
+    says whether the host's and device's data caches are left warm between rounds or flushed. `parallel` maps an
+    axis of the parallel plan (dp, tp, pp) to its degree. `version` is a hash of the workload's code and preset.
+    """
+
+    suite: str
+    workload: str
+    phase: Phase
+    precision: Precision
+    batch: int
+    sequence: int
+    tier: Tier
+    mode: Mode
+    micro_batch: int
+    new_tokens: int = 0
+    cache: CachePolicy = "warm"
+    tuning: Tuning = "stock"
+    parallel: dict[str, int] = {}
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "sequence", "micro_batch"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"case {self.workload}: {name} is {getattr(self, name)}; it must be at least 1")
+        if self.batch % self.micro_batch:
+            raise UsageError(
+                f"case {self.workload}: batch {self.batch} is not a multiple of micro_batch {self.micro_batch}"
+            )
+        if self.phase != "train_step" and self.batch != self.micro_batch:
+            raise UsageError(f"case {self.workload}: only train_step accumulates; micro_batch must equal batch")
+        if (self.phase == "decode") != (self.new_tokens > 0):
+            raise UsageError(f"case {self.workload}: new_tokens must be positive for decode and 0 for {self.phase}")
+
+    @property
+    def id(self) -> str:
+        """Readable, unique within a suite, safe in a file name: `nano-train_step-bf16-compiled-b8-s256`."""
+        parts = [self.workload, self.phase, self.precision, self.mode, f"b{self.batch}", f"s{self.sequence}"]
+        if self.micro_batch != self.batch:
+            parts.append(f"m{self.micro_batch}")
+        if self.new_tokens:
+            parts.append(f"n{self.new_tokens}")
+        if self.cache != "warm":
+            parts.append(self.cache)
+        if self.tuning != "stock":
+            parts.append(self.tuning)
+        parts += [f"{axis}{degree}" for axis, degree in sorted(self.parallel.items())]
+        return re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(parts))
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches per optimizer step."""
+        return self.batch // self.micro_batch
+
+    @property
+    def devices_needed(self) -> int:
+        """Devices the parallel plan asks for; 1 without a plan."""
+        needed = 1
+        for degree in self.parallel.values():
+            needed *= degree
+        return needed
+
+    def identity(self, without: Iterable[str] = ()) -> tuple[tuple[str, object], ...]:
+        """The case as a hashable key, leaving out the fields a comparison declares as its axis."""
+        left_out = set(without)
+        unknown = left_out - set(self.__struct_fields__)
+        if unknown:
+            raise UsageError(f"a case has no field {sorted(unknown)}; its fields are {list(self.__struct_fields__)}")
+        return tuple(
+            (name, tuple(sorted(value.items())) if isinstance(value := getattr(self, name), dict) else value)
+            for name in self.__struct_fields__
+            if name not in left_out
+        )
+
+
+def grid(**fields: object) -> list[Case]:
+    """Every combination of the given fields; a list or tuple is an axis, anything else is the same in all cases.
+
+    A field that a case does not have, or a value of the wrong type, raises `UsageError` naming the nearest field.
+    """
+    axes = {name: value if isinstance(value, list | tuple) else [value] for name, value in fields.items()}
+    return [case_from(dict(zip(axes, combination, strict=True))) for combination in itertools.product(*axes.values())]
+
+
+def case_from(fields: Mapping[str, object]) -> Case:
+    """Build and check one case from plain values, as read from a suite or a file.
+
+    `micro_batch` defaults to `batch`. Raises `UsageError` with the field's name and what would be right.
+    """
+    import difflib
+
+    known = Case.__struct_fields__
+    for name in fields:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; the fields are {', '.join(known)}"
+            raise UsageError(f"a case has no field {name!r}{hint}")
+    complete = {"micro_batch": fields.get("batch"), **fields}
+    try:
+        return msgspec.convert(complete, Case, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"case {fields.get('workload', '?')}: {error}") from None

@@ -1,0 +1,51 @@
+"""What a backend reports about the device it used: shared by backends, which fill it in, and records, which keep it."""
+
+from __future__ import annotations
+
+import msgspec
+
+Scalar = str | int | float | bool
+"""A value that survives a round trip through JSON unchanged."""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The device that really ran, read back from the runtime after the run, never taken from the request.
+
+    `chip` is a key of the chip catalog, "cpu" for host execution (also under torch-xla or a simulated device), or
+    the runtime's own name where the catalog has none. `chips` counts packages, `cores` the units a process can
+    address (logical NeuronCores, GPUs, CPU threads). `memory_bytes` is per chip. No host name, path, account or
+    instance id may enter `read_back`.
+    """
+
+    backend: str
+    platform: str
+    chip: str
+    chips: int
+    cores: int
+    memory_bytes: int | None = None
+    instance_type: str | None = None
+    region: str | None = None
+    read_back: dict[str, Scalar] = {}
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """Running totals since the backend opened; callers subtract two readings.
+
+    `compiles` and `compile_seconds` are None where the backend cannot count them. `fallbacks` maps each operator
+    that left the device for the host to how often it did.
+    """
+
+    compiles: int | None
+    compile_seconds: float | None
+    fallbacks: dict[str, int] = {}
+
+    def fallback_total(self) -> int:
+        """Number of operator executions that ran on the host instead of the device."""
+        return sum(self.fallbacks.values())
+
+
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Peak memory of the measured rounds, in bytes; `source` names the counter it came from."""
+
+    peak_bytes: int | None
+    source: str

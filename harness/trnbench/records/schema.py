@@ -1,0 +1,152 @@
+"""The record: one case in one run, as it is stored. JSON Schema: `trnbench schema`.
+
+Format history (newest first; a change adds a line here, a fixture of the old form and a migration):
+
+* 1 (2026-11): first format.
+
+Every `None` must be explained: `Record.unknown` maps the dotted path of each null to the reason it is not known.
+Derived numbers (throughput, MFU, dollars) are never stored; they are computed when records are compared.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from trnbench.case import Case
+from trnbench.catalog.prices import PricePoint
+from trnbench.device import Device, Scalar
+from trnbench.status import Status
+
+SCHEMA_VERSION = 1
+MAX_ROUNDS = 1000
+MAX_RECORD_BYTES = 200_000
+
+Verdict = Literal["pass", "fail", "non-finite", "not checked"]
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of everything inside a record: immutable, named fields, unknown keys refused."""
+
+
+class Round(Stored):
+    """One timed repetition. `items` counts what it processed, by unit: tokens, padded_tokens, sequences."""
+
+    seconds: float
+    items: dict[str, int]
+    compiles: int | None
+    fallbacks: int | None
+    energy_joules: float | None
+
+
+class WarmupStep(Stored):
+    """One untimed-for-the-result step before the rounds; the first one carries compilation."""
+
+    seconds: float
+    compiles: int | None
+
+
+class Compile(Stored):
+    """Compilation before the rounds: how often, for how long, and whether a persistent cache could have helped."""
+
+    count: int | None
+    seconds: float | None
+    first_step_seconds: float
+    cache: Literal["cold", "warm", "none"] | None
+
+
+class Memory(Stored):
+    """Peak device memory over the measured rounds, in bytes, and the counter it was read from."""
+
+    peak_bytes: int | None
+    source: str
+
+
+class Flops(Stored):
+    """Floating-point operations of one round and the named convention that counted them."""
+
+    value: int
+    convention: str
+
+
+class Measurement(Stored):
+    """Raw values of one case. `clock` names the timer, `sync` how the backend waited for its device.
+
+    `timings` holds further raw series in seconds by name, such as `ttft_seconds`; `drift` is the ratio of the
+    median of the second half of the rounds to that of the first.
+    """
+
+    clock: str
+    sync: str
+    warmup: list[WarmupStep]
+    rounds: list[Round]
+    compile: Compile
+    memory: Memory
+    flops: Flops | None
+    energy_source: str | None
+    timings: dict[str, list[float]] = {}
+
+
+class Check(Stored):
+    """One conformance verdict: the error `value` against its `limit` in the metric's own unit.
+
+    A non-finite result has verdict "non-finite", a null value and, in `where`, the first bad position and layer.
+    """
+
+    check: str
+    level: Literal["formats", "operators", "model", "learning", "generation"]
+    metric: str
+    value: float | None
+    limit: float | None
+    verdict: Verdict
+    reference: str
+    where: str
+
+
+class Git(Stored):
+    """State of the checkout; `dirty` counts staged, unstaged and untracked files, and is null when unknown."""
+
+    commit: str | None
+    dirty: bool | None
+    diff_hash: str | None
+
+
+class Environment(Stored):
+    """Software and host. `fingerprint` keys everything that makes two runs the same machine and stack."""
+
+    versions: dict[str, str]
+    flags: dict[str, Scalar]
+    cpu: dict[str, Scalar]
+    git: Git
+    fingerprint: str
+    fingerprint_version: int
+
+
+class Artifact(Stored):
+    """A file beside the record, by path relative to the record and SHA-256."""
+
+    name: str
+    path: str
+    sha256: str
+
+
+class Record(Stored):
+    """One case in one run."""
+
+    schema_version: int
+    record_id: str
+    run_id: str
+    started_at: str
+    finished_at: str
+    case: Case
+    device: Device
+    environment: Environment
+    status: Status
+    reason: str
+    measurement: Measurement | None
+    conformance: list[Check]
+    simulated: bool
+    price: PricePoint | None
+    artifacts: list[Artifact] = []
+    unknown: dict[str, str] = {}
