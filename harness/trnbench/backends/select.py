@@ -1,0 +1,78 @@
+"""Find a backend by name and open it; refuse one that is unknown, absent or cannot wait for its device.
+
+Nothing here imports torch: refusing an absent accelerator takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+
+from trnbench.backends.base import Backend
+from trnbench.status import UsageError
+
+BACKENDS: dict[str, str] = {
+    "cpu": "trnbench.backends.cpu:CpuBackend",
+    "cuda": "trnbench.backends.cuda:CudaBackend",
+    "neuron": "trnbench.backends.neuron:NeuronBackend",
+    "xla": "trnbench.backends.xla:XlaBackend",
+}
+"""Built-in backends: name to "module:Class"; imported only when asked for."""
+
+_registered: dict[str, type[Backend]] = {}
+
+
+def register(cls: type[Backend]) -> type[Backend]:
+    """Make a backend known under its `name`; usable as a class decorator.
+
+    Raises `UsageError` where the class does not itself say how it waits for its device: without that, a launch
+    would be timed instead of the work.
+    """
+    name = getattr(cls, "name", None)
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"backend class {cls.__name__} has no name; set the class attribute `name`")
+    if not getattr(cls, "sync_method", ""):
+        raise UsageError(f"backend {name} has no device sync: set `sync_method` and say how `materialize` waits")
+    if getattr(cls.materialize, "__isabstractmethod__", False):
+        raise UsageError(f"backend {name} has no device sync: define `materialize` to wait for the device's results")
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(cls.__abstractmethods__))
+        raise UsageError(f"backend {name} is incomplete: define {missing}")
+    _registered[name] = cls
+    return cls
+
+
+def backend_names() -> list[str]:
+    """All names that `backend_class` knows, sorted."""
+    return sorted({*BACKENDS, *_registered})
+
+
+def backend_class(name: str) -> type[Backend]:
+    """The class of the backend called `name`. Raises `UsageError` naming the nearest one where there is none."""
+    if name in _registered:
+        return _registered[name]
+    if name not in BACKENDS:
+        nearest = difflib.get_close_matches(name, backend_names(), n=1, cutoff=0.4)
+        hint = f"did you mean {nearest[0]!r}" if nearest else f"choose one of {', '.join(backend_names())}"
+        raise UsageError(f"there is no backend {name!r}; {hint}")
+    module_name, _, class_name = BACKENDS[name].partition(":")
+    cls: type[Backend] = getattr(importlib.import_module(module_name), class_name)
+    return register(cls)
+
+
+def preflight(name: str) -> None:
+    """Say at once, without importing torch, whether the backend can be opened here.
+
+    Raises `UsageError` for an unknown name and `BackendUnavailable`, exit code 4, with one sentence otherwise.
+    """
+    backend_class(name).preflight()
+
+
+def open_backend(name: str) -> Backend:
+    """Preflight, create and open a backend; call it only in a fresh process. Raises as `preflight` and `open` do."""
+    cls = backend_class(name)
+    cls.preflight()
+    backend = cls()
+    backend.open()
+    return backend
