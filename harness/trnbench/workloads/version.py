@@ -1,0 +1,37 @@
+"""The version of a workload: a hash that changes whenever what is computed may have changed."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from importlib import resources
+
+import msgspec
+
+from trnbench.workloads.presets import preset
+
+SOURCES = (
+    "data.py",
+    "presets.py",
+)
+"""The files of this package that decide what a step computes. Counting FLOPs or loading weights does not."""
+
+
+@functools.cache
+def workload_version(preset_name: str) -> str:
+    """16 hex digits over the workload's source files and the preset's fields.
+
+    Line ends are normalised before hashing, so a checkout on any system gives the same version; no import of torch
+    is needed. Raises `UsageError` for an unknown preset.
+    """
+    fields = msgspec.structs.asdict(preset(preset_name))
+    del fields["source"]
+    digest = hashlib.sha256()
+    for name in SOURCES:
+        text = resources.files("trnbench.workloads").joinpath(name).read_bytes()
+        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        # Lengths first, so that no text can move from one file to the next without changing the hash.
+        digest.update(f"{name} {len(text)}\n".encode())
+        digest.update(text)
+    digest.update(msgspec.json.encode(fields, order="deterministic"))
+    return digest.hexdigest()[:16]
