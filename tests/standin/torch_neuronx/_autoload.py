@@ -1,0 +1,13 @@
+"""What torch runs at the end of its own import, through the entry point `torch.backends`."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+
+def autoload() -> None:
+    from torch_neuronx import _register, neuron
+
+    _setup_privateuseone_for_python_backend("neuron", backend_module=neuron)
+    _register.register()

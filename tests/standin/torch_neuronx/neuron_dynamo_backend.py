@@ -1,0 +1,29 @@
+"""`torch.compile(backend="neuron")`: one compilation per graph, run on the simulated device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_neuronx._tracking import GraphMetrics, tracking
+
+
+def neuron_backend(graph: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
+    """Count `graph` as compiled and return it: its operators then reach the device one by one."""
+    for example in example_inputs:
+        if isinstance(example, torch.Tensor) and any(not isinstance(extent, int) for extent in example.shape):
+            raise RuntimeError("[NCC_EMOD025] Dynamic shape is not supported: compile with dynamic=False")
+    started = time.perf_counter()
+    graph.recompile()
+    seconds = time.perf_counter() - started
+    tracking.compiled(seconds)
+    name = f"graph_{len(tracking.graphs)}"
+    tracking.graphs.append(GraphMetrics(name, len(graph.graph.nodes), int(seconds * 1e6)))
+    return graph.forward
+
+
+def register() -> None:
+    torch._dynamo.register_backend(neuron_backend, name="neuron")
