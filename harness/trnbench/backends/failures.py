@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from trnbench.status import BackendUnavailable, CaseError, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Opened = TypeVar("Opened")
 
@@ -56,7 +58,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     _symptom(Status.OOM, r"(?:io|dma) ?rings?\b.*(?:exhausted|full|insufficient)|\bMemoryError\b"),
     _symptom(Status.OOM, r"DefaultCPUAllocator: not enough memory|cannot allocate memory|std::bad_alloc"),
     # The compiler says which operator or type this chip does not have.
-    _symptom(Status.UNSUPPORTED, r"NCC_EUOC\d+|NCC_EVRF0(?:01|04|05|06|13|16|22|51|52)\b|NCC_ESFH002|NCC_ESPP0(?:04|47)"),
+    _symptom(Status.UNSUPPORTED, r"NCC_EUOC\d+|NCC_EVRF0(?:01|04|05|06|13|16|22|51|52)\b"),
+    _symptom(Status.UNSUPPORTED, r"NCC_ESFH002|NCC_ESPP0(?:04|47)\b"),
     _symptom(Status.UNSUPPORTED, r"NCC_EMOD025|NCC_EARG001|NCC_EVRF0(?:3[5-9]|4\d|50|6[0-3])\b"),
     _symptom(Status.COMPILE_FAILED, r"NCC_[A-Z]+\d+|neuronx-cc .*(?:failed|error|terminated)|CompilationError"),
     _symptom(Status.COMPILE_FAILED, r"InductorError|BackendCompilerFailed|CppCompileError|C\+\+ compile error"),
@@ -84,7 +87,9 @@ NRT_STATUS: dict[int, Status] = {
 }
 """Neuron runtime status numbers: `nrt_<call> status=<n>`. 1003 is "completed with numerical errors"."""
 
-_NRT_CALL = re.compile(r"\bnrt_\w+\b\W{0,3}(?:failed\W*)?(?:with )?(?:status|error code)(?: code)?\s*[=:]?\s*(\d+)", re.I)
+_NRT_CALL = re.compile(
+    r"\bnrt_\w+\b\W{0,3}(?:failed\W*)?(?:with )?(?:status|error code)(?: code)?\s*[=:]?\s*(\d+)", re.IGNORECASE
+)
 
 _UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1}
 _UNITS |= {f"{letter}{suffix}": 1024**power for power, letter in enumerate("kmgt", 1) for suffix in ("ib", "b", "")}
@@ -191,8 +196,8 @@ def retry_when_busy(
     """Call `open_device` up to `attempts` times while its failure says that the device is busy.
 
     Waits `wait` seconds after the first refusal and twice as long after each further one. `list_owners` is the
-    command that shows who holds the device; nothing here ends a process. A failure of another kind is raised as
-    `BackendUnavailable` with its status where the table knows it, and unchanged where it does not.
+    command that shows who holds the device; nothing here ends a process. A device that stays busy and a mismatch of
+    versions are raised as `BackendUnavailable` with that status; any other failure is raised unchanged.
     """
     for attempt in range(1, attempts + 1):
         try:
@@ -205,7 +210,7 @@ def retry_when_busy(
             if status is not Status.BUSY:
                 raise
             if attempt == attempts:
-                message = f"the device is busy after {attempts} attempts: {reason}; list its owners with `{list_owners}`"
-                raise BackendUnavailable(message, Status.BUSY) from error
+                message = f"the device is busy after {attempts} attempts: {reason}"
+                raise BackendUnavailable(f"{message}; list its owners with `{list_owners}`", Status.BUSY) from error
             sleep(wait * 2 ** (attempt - 1))
     raise ValueError(f"attempts is {attempts}; it must be at least 1")

@@ -8,9 +8,12 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+from typing import TYPE_CHECKING
 
-from trnbench.backends.base import Backend
 from trnbench.status import UsageError
+
+if TYPE_CHECKING:
+    from trnbench.backends.base import Backend
 
 BACKENDS: dict[str, str] = {
     "cpu": "trnbench.backends.cpu:CpuBackend",
