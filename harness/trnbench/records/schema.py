@@ -20,7 +20,8 @@ from trnbench.device import Device, Scalar
 from trnbench.status import Status
 
 SCHEMA_VERSION = 1
-MAX_ROUNDS = 1000
+MAX_ROUNDS = 500
+"""So many rounds, laid out one field a line, take about half of `MAX_RECORD_BYTES`."""
 MAX_RECORD_BYTES = 200_000
 
 Verdict = Literal["pass", "fail", "non-finite", "not checked"]
@@ -30,7 +31,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of everything inside a record: immutable, named fields, unknown keys refused."""
 
 
-class Round(Stored):
+class Round(Stored, frozen=True, kw_only=True):
     """One timed repetition. `items` counts what it processed, by unit: tokens, padded_tokens, sequences."""
 
     seconds: float
@@ -40,14 +41,14 @@ class Round(Stored):
     energy_joules: float | None
 
 
-class WarmupStep(Stored):
+class WarmupStep(Stored, frozen=True, kw_only=True):
     """One untimed-for-the-result step before the rounds; the first one carries compilation."""
 
     seconds: float
     compiles: int | None
 
 
-class Compile(Stored):
+class Compile(Stored, frozen=True, kw_only=True):
     """Compilation before the rounds: how often, for how long, and whether a persistent cache could have helped."""
 
     count: int | None
@@ -56,21 +57,21 @@ class Compile(Stored):
     cache: Literal["cold", "warm", "none"] | None
 
 
-class Memory(Stored):
+class Memory(Stored, frozen=True, kw_only=True):
     """Peak device memory over the measured rounds, in bytes, and the counter it was read from."""
 
     peak_bytes: int | None
     source: str
 
 
-class Flops(Stored):
+class Flops(Stored, frozen=True, kw_only=True):
     """Floating-point operations of one round and the named convention that counted them."""
 
     value: int
     convention: str
 
 
-class Measurement(Stored):
+class Measurement(Stored, frozen=True, kw_only=True):
     """Raw values of one case. `clock` names the timer, `sync` how the backend waited for its device.
 
     `timings` holds further raw series in seconds by name, such as `ttft_seconds`; `drift` is the ratio of the
@@ -88,7 +89,7 @@ class Measurement(Stored):
     timings: dict[str, list[float]] = {}
 
 
-class Check(Stored):
+class Check(Stored, frozen=True, kw_only=True):
     """One conformance verdict: the error `value` against its `limit` in the metric's own unit.
 
     A non-finite result has verdict "non-finite", a null value and, in `where`, the first bad position and layer.
@@ -104,7 +105,7 @@ class Check(Stored):
     where: str
 
 
-class Git(Stored):
+class Git(Stored, frozen=True, kw_only=True):
     """State of the checkout; `dirty` counts staged, unstaged and untracked files, and is null when unknown."""
 
     commit: str | None
@@ -112,7 +113,7 @@ class Git(Stored):
     diff_hash: str | None
 
 
-class Environment(Stored):
+class Environment(Stored, frozen=True, kw_only=True):
     """Software and host. `fingerprint` keys everything that makes two runs the same machine and stack."""
 
     versions: dict[str, str]
@@ -123,7 +124,7 @@ class Environment(Stored):
     fingerprint_version: int
 
 
-class Artifact(Stored):
+class Artifact(Stored, frozen=True, kw_only=True):
     """A file beside the record, by path relative to the record and SHA-256."""
 
     name: str
@@ -131,7 +132,7 @@ class Artifact(Stored):
     sha256: str
 
 
-class Record(Stored):
+class Record(Stored, frozen=True, kw_only=True):
     """One case in one run."""
 
     schema_version: int
