@@ -12,7 +12,15 @@ from trnbench.workloads.presets import preset
 
 SOURCES = (
     "data.py",
+    "decoder.py",
+    "inference.py",
+    "initial.py",
+    "layers.py",
     "presets.py",
+    "program.py",
+    "rope.py",
+    "steps.py",
+    "training.py",
 )
 """The files of this package that decide what a step computes. Counting FLOPs or loading weights does not."""
 
