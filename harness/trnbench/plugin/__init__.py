@@ -1,0 +1,162 @@
+"""The pytest face: options, the fixtures `case` and `measure`, the summary and the exit codes.
+
+    CASES = grid(suite="decoder", workload="nano", phase="train_step", precision=["fp32", "bf16"], ...)
+
+    @pytest.mark.cases(CASES)
+    def test_train_step(measure):
+        measure()
+
+Each case ends as one record under `--results-dir`, written the moment it ends, also when it failed. pytest-benchmark
+times the rounds, and its own options (`--benchmark-skip`, `--benchmark-json`, ...) keep working.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from trnbench.measure.rounds import DEFAULT_ROUNDS, check_round_count
+from trnbench.plugin import cases
+from trnbench.plugin.options import Settings, add_options, read_settings, refuse
+from trnbench.plugin.session import MeasuringSession
+from trnbench.runner.watchdog import follow_parent
+from trnbench.status import BackendUnavailable, ExitCode, Status, TrnBenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    from trnbench.case import Case
+    from trnbench.records.schema import Record
+
+SETTINGS = pytest.StashKey[Settings]()
+SESSION = pytest.StashKey[MeasuringSession]()
+
+
+class Measure(Protocol):
+    """What the fixture `measure` gives: call it once in a test; `rounds` yields to `--rounds`."""
+
+    def __call__(self, *, rounds: int = DEFAULT_ROUNDS) -> Record: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", cases.MARKER_LINE)
+    try:
+        settings = config.stash[SETTINGS] = read_settings(config)
+    except TrnBenchError as error:
+        refuse(error)
+    if settings.backend is not None and settings.list_file is None and not config.option.collectonly:
+        follow_parent()
+        session = config.stash[SESSION] = MeasuringSession(settings, settings.backend)
+        session.stop_on_sigterm()
+        config.pluginmanager.register(session, "trnbench-session")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    cases.parametrize(metafunc)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Show a suite that declares a wrong case as one sentence instead of a traceback through this library."""
+    report = yield
+    call: Any = getattr(report, "call", None)
+    error = None if call is None or call.excinfo is None else call.excinfo.value
+    if isinstance(error, TrnBenchError):
+        report.longrepr = f"E   {collector.nodeid}: {error}"
+    return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    settings = config.stash[SETTINGS]
+    if settings.tier is not None:
+        cases.select_tier(config, items, settings.tier)
+    if settings.backend is None and settings.list_file is None:
+        absent = pytest.mark.skip(reason="no backend chosen: measure with --backend, for example --backend cpu")
+        for item in items:
+            if cases.case_of(item) is not None:
+                item.add_marker(absent)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """With `--trnbench-list`, write the list in place of running anything."""
+    file = session.config.stash[SETTINGS].list_file
+    if file is None or session.testsfailed:
+        return None
+    try:
+        cases.write_list(session.items, file)
+    except TrnBenchError as error:
+        refuse(error)
+    return True
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest) -> Case:
+    """The case of this item, as declared, with its workload's version."""
+    return cases.marked_cases(request.node)[request.param]
+
+
+@pytest.fixture
+def measure(request: pytest.FixtureRequest, benchmark: BenchmarkFixture, case: Case) -> Generator[Measure, None, None]:
+    """Measure this item's case, check its conformance and store its record; fails or skips the test by its status."""
+    called: list[bool] = []
+
+    def measure_case(*, rounds: int = DEFAULT_ROUNDS) -> Record:
+        if called:
+            pytest.fail("measure() was called twice: a case is measured once", pytrace=False)
+        called.append(True)
+        return _measure_item(request, benchmark, case, rounds)
+
+    yield measure_case
+    if not called:
+        pytest.fail(f"the test never called measure(): case {case.id} has no record", pytrace=False)
+
+
+def _measure_item(request: pytest.FixtureRequest, benchmark: BenchmarkFixture, case: Case, rounds: int) -> Record:
+    from trnbench.plugin.running import run_case
+
+    session = request.config.stash[SESSION]
+    if benchmark.disabled:
+        pytest.skip("pytest-benchmark is disabled (--benchmark-disable): nothing is measured")
+    try:
+        rounds = check_round_count(session.settings.rounds or rounds)
+        marker = request.node.get_closest_marker("benchmark")
+        clock = marker.kwargs.get("timer", time.perf_counter) if marker else time.perf_counter
+        record, path, error = run_case(session, case, benchmark, rounds, clock)
+    except BackendUnavailable as unavailable:
+        refuse(unavailable)
+    except TrnBenchError as wrong:
+        pytest.fail(str(wrong), pytrace=False)
+    benchmark.extra_info.update(case=case.id, status=record.status.value, record=path.name)
+    if record.status is Status.OK:
+        return record
+    # pytest-benchmark keeps the row of a test that fails after its rounds; one marked so is left out of its files.
+    benchmark.has_error = True
+    if record.status in (Status.SKIPPED, Status.UNSUPPORTED):
+        pytest.skip(record.reason)
+    if error is not None:
+        raise error
+    pytest.fail(f"{record.status.value}: {record.reason} (record {path.name})", pytrace=False)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    settings = session.config.stash.get(SETTINGS, None)
+    if settings is None or SESSION in session.config.stash or session.config.option.collectonly:
+        return
+    if settings.list_file is not None:
+        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            session.exitstatus = pytest.ExitCode.OK
+    elif exitstatus == pytest.ExitCode.OK and session.items and all(cases.case_of(item) for item in session.items):
+        # Nothing but cases was collected and without a backend every one was skipped: that is no success.
+        session.exitstatus = int(ExitCode.NOTHING_MEASURED)

@@ -1,0 +1,84 @@
+"""Cases as pytest items: the `cases` marker, selection by tier, and the list that the driver reads."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from trnbench.case import Case
+from trnbench.status import TrnBenchError, UsageError
+from trnbench.workloads.version import workload_version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MARKER = "cases"
+MARKER_LINE = f"{MARKER}(cases): measure every one of these trnbench cases; gives the fixture `case`"
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Give a test that uses `case` one item per case of its `cases` marker.
+
+    Parameters are the cases' ids, never the cases: pytest-benchmark writes parameters into its JSON, where an
+    object becomes the word UNSERIALIZABLE and an address.
+    """
+    if "case" not in metafunc.fixturenames:
+        return
+    try:
+        ids = list(marked_cases(metafunc.definition))
+    except TrnBenchError as error:
+        pytest.fail(f"{metafunc.definition.nodeid}: {error}", pytrace=False)
+    metafunc.parametrize("case", ids, indirect=True)
+
+
+def marked_cases(node: pytest.Item) -> dict[str, Case]:
+    """Cases of the node's nearest marker by id. Raises `UsageError` for a wrong marker or a repeated case."""
+    marker = node.get_closest_marker(MARKER)
+    if marker is None:
+        raise UsageError("uses the fixture `measure` or `case` without @pytest.mark.cases([...])")
+    if len(marker.args) != 1 or marker.kwargs or not all(isinstance(case, Case) for case in marker.args[0]):
+        raise UsageError("@pytest.mark.cases takes one list of trnbench cases, as trnbench.case.grid returns it")
+    found: dict[str, Case] = {}
+    for case in marker.args[0]:
+        stamped = msgspec.structs.replace(case, version=_version(case.workload))
+        if stamped.id in found:
+            raise UsageError(f"declares case {stamped.id} twice")
+        found[stamped.id] = stamped
+    return found
+
+
+def case_of(item: pytest.Item) -> Case | None:
+    """The case that an item measures, its version stamped; None for any other item."""
+    callspec: Any = getattr(item, "callspec", None)
+    if callspec is None or "case" not in callspec.params or "measure" not in getattr(item, "fixturenames", ()):
+        return None
+    return marked_cases(item)[callspec.params["case"]]
+
+
+def select_tier(config: pytest.Config, items: list[pytest.Item], tier: str) -> None:
+    """Keep the items whose case is of `tier`, and every item that measures no case."""
+    left_out = [item for item in items if (case := case_of(item)) is not None and case.tier != tier]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def write_list(items: list[pytest.Item], file: Path) -> None:
+    """Write `[{"nodeid": ..., "case": {...}}, ...]`, in the order the items would run. Raises `UsageError`."""
+    listed = [
+        {"nodeid": item.nodeid, "case": msgspec.to_builtins(case)}
+        for item in items
+        if (case := case_of(item)) is not None
+    ]
+    try:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(listed), indent=1) + b"\n")
+    except OSError as error:
+        raise UsageError(f"cannot write the list of cases to {file}: {error.strerror}") from None
+
+
+@functools.cache
+def _version(workload: str) -> str:
+    return workload_version(workload)

@@ -1,0 +1,110 @@
+"""Command-line options of the pytest face, checked before anything is collected or opened.
+
+Wrong values end the session with the documented exit code 2 rather than pytest's own 4, which here means that the
+backend is not available.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+import pytest
+
+from trnbench.backends.select import backend_class, preflight
+from trnbench.case import TIERS
+from trnbench.measure.rounds import check_round_count
+from trnbench.records.ids import new_id
+from trnbench.status import TrnBenchError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asks for; `backend` None means that nothing is measured in this session."""
+
+    backend: str | None
+    results: Path
+    run_id: str
+    tier: str | None
+    rounds: int | None
+    list_file: Path | None
+    instance_type: str | None
+    region: str | None
+    conformance: bool
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the options; none has a type or choices, so that every mistake passes through `read_settings`."""
+    group = parser.getgroup("trnbench", "TrnBench")
+    group.addoption("--backend", metavar="NAME", help="measure on this backend: cpu, cuda, neuron or xla")
+    group.addoption("--results-dir", metavar="DIR", default="results/local", help="where records are written")
+    group.addoption("--run-id", metavar="ID", help="id that the records of this session share (default: a new one)")
+    group.addoption("--tier", metavar="NAME", help=f"only cases of this tier: {', '.join(TIERS)}")
+    group.addoption("--rounds", metavar="N", help="timed rounds a case, instead of the suite's own number")
+    group.addoption("--trnbench-list", metavar="FILE", help="write the collected cases to FILE as JSON; run nothing")
+    group.addoption("--instance-type", metavar="TYPE", help="the cloud instance this runs on, for its price")
+    group.addoption("--region", metavar="NAME", help="the region this runs in, for its price")
+    group.addoption("--no-conformance", action="store_true", help="measure only; records then say 'not checked'")
+
+
+def read_settings(config: pytest.Config) -> Settings:
+    """The checked options. Raises `UsageError` for a wrong value and `BackendUnavailable` where there is no device."""
+    here = config.invocation_params.dir
+    tier = config.getoption("--tier")
+    if tier is not None and tier not in TIERS:
+        raise UsageError(f"--tier is {tier!r}; it must be one of {', '.join(TIERS)}")
+    list_file = config.getoption("--trnbench-list")
+    settings = Settings(
+        backend=config.getoption("--backend"),
+        results=here / config.getoption("--results-dir"),
+        run_id=config.getoption("--run-id") or new_id(),
+        tier=tier,
+        rounds=_rounds(config.getoption("--rounds")),
+        list_file=None if list_file is None else here / list_file,
+        instance_type=config.getoption("--instance-type"),
+        region=config.getoption("--region"),
+        conformance=not config.getoption("--no-conformance"),
+    )
+    if settings.backend is not None:
+        _check_backend(config, settings.backend)
+    return settings
+
+
+def refuse(error: TrnBenchError) -> NoReturn:
+    """End the pytest session with the error's sentence and exit code."""
+    pytest.exit(str(error), returncode=int(error.exit_code))
+
+
+def _rounds(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return check_round_count(int(text))
+    except ValueError:
+        raise UsageError(f"--rounds is {text!r}; it must be a whole number") from None
+
+
+def _check_backend(config: pytest.Config, name: str) -> None:
+    if _distributed(config):
+        raise UsageError(
+            "--backend refuses to measure in pytest-xdist workers, whose rounds would disturb each other; drop -n"
+        )
+    backend_class(name)
+    for argument in config.args:
+        path = config.invocation_params.dir / argument.partition("::")[0]
+        if not path.exists():
+            raise UsageError(f"there is no {argument.partition('::')[0]}")
+    if not config.option.collectonly and config.getoption("--trnbench-list") is None:
+        preflight(name)
+
+
+def _distributed(config: pytest.Config) -> bool:
+    return bool(
+        "PYTEST_XDIST_WORKER" in os.environ
+        or config.getoption("dist", "no") != "no"
+        or config.getoption("numprocesses", None)
+        or config.getoption("tx", None)
+    )

@@ -1,0 +1,208 @@
+"""One case from start to stored record: whatever happens in between, exactly one record, the moment the case ends."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from trnbench.catalog.prices import PricePoint, PriceTable
+from trnbench.measure.rounds import Measured, measure_program
+from trnbench.records.build import assemble
+from trnbench.records.environment import collect
+from trnbench.records.ids import utc_now
+from trnbench.records.store import Store
+from trnbench.status import BackendUnavailable, CaseError, Status, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    from trnbench.backends.base import Backend
+    from trnbench.case import Case
+    from trnbench.device import Device, Scalar
+    from trnbench.plugin.options import Settings
+    from trnbench.plugin.session import MeasuringSession
+    from trnbench.records.schema import Check, Measurement, Record
+
+PRICE_TERM = "on-demand"
+
+
+class Attempt:
+    """What is known of a case so far; every stage fills in what it learns, so that a failure keeps the rest."""
+
+    def __init__(self) -> None:
+        self.status = Status.FAILED
+        self.reason = ""
+        self.measurement: Measurement | None = None
+        self.conformance: list[Check] = []
+        self.switches: dict[str, Scalar] = {}
+        self.unknown: dict[str, str] = {}
+        self.error: BaseException | None = None
+        """What ended the case unforeseen, for the terminal; None where `reason` says it all."""
+
+    def end(self, status: Status, reason: str) -> None:
+        """Set the outcome, keeping what was measured."""
+        self.status, self.reason = status, reason
+
+    def keep(self, measured: Measured) -> None:
+        """Take over rounds and the judgement on them."""
+        self.measurement, self.unknown = measured.measurement, dict(measured.unknown)
+        self.end(measured.status, measured.reason)
+
+
+def run_case(
+    session: MeasuringSession, case: Case, benchmark: BenchmarkFixture, rounds: int, clock: Callable[[], float]
+) -> tuple[Record, Path, BaseException | None]:
+    """Measure and check `case`, store its record and return it with its path and the unforeseen error, if any.
+
+    Raises `BackendUnavailable` before anything ran, and passes on `KeyboardInterrupt` once the record is stored.
+    """
+    backend, opened = session.backend()
+    started_at = utc_now()
+    attempt = Attempt()
+    interrupt: KeyboardInterrupt | None = None
+    try:
+        _check_able(case, backend, opened)
+        _measure(attempt, case, backend, benchmark, rounds=rounds, clock=clock)
+        if session.settings.conformance and attempt.status is Status.OK:
+            _conform(attempt, backend, case)
+    except KeyboardInterrupt as caught:
+        interrupt = caught
+        session.interrupted = True
+        attempt.end(Status.INTERRUPTED, f"stopped by {session.stop_signal.name}")
+        attempt.measurement = None
+    except CaseError as error:
+        attempt.end(error.status, str(error))
+        _release(error)
+    except BackendUnavailable as error:
+        attempt.end(error.status, str(error))
+    except UsageError as error:
+        attempt.end(Status.FAILED, str(error))
+    except (Exception, SystemExit) as error:
+        attempt.end(backend.classify(error), _sentence(error))
+        attempt.error = error if attempt.status is Status.FAILED else None
+        _release(error)
+    record = _record(attempt, case, backend, session.settings, device=opened, started_at=started_at)
+    path = Store(session.settings.results).write(record)
+    session.records.append(record)
+    gc.collect()
+    if interrupt is not None:
+        raise interrupt
+    return record, path, attempt.error
+
+
+def _check_able(case: Case, backend: Backend, device: Device) -> None:
+    have = devices(device)
+    if case.devices_needed > have:
+        raise CaseError(Status.SKIPPED, f"needs {case.devices_needed} devices, have {have}")
+    refusal = backend.unsupported(case.precision, case.mode)
+    if refusal is not None:
+        raise CaseError(Status.UNSUPPORTED, refusal)
+
+
+def _measure(
+    attempt: Attempt,
+    case: Case,
+    backend: Backend,
+    benchmark: BenchmarkFixture,
+    *,
+    rounds: int,
+    clock: Callable[[], float],
+) -> None:
+    from trnbench.workloads.steps import build
+
+    with backend.numerics(case.precision) as switches:
+        attempt.switches = dict(switches)
+        # The program's weights and optimizer state go when this function returns: conformance needs the room.
+        program = build(case, backend.device, backend.compile)
+        attempt.keep(measure_program(backend, program, benchmark, case=case, rounds=rounds, clock=clock))
+
+
+def _conform(attempt: Attempt, backend: Backend, case: Case) -> None:
+    from trnbench.conformance.model import check_case
+
+    attempt.conformance = check_case(case, backend)
+    failed = [check for check in attempt.conformance if check.verdict in ("fail", "non-finite")]
+    if failed:
+        worst = failed[0]
+        found = "is not finite" if worst.verdict == "non-finite" else f"is {worst.value} against {worst.limit}"
+        where = f" at {worst.where}" if worst.where else ""
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        attempt.end(Status.NONCONFORMANT, f"{worst.check}: {worst.metric} {found}{where}{more}")
+
+
+def devices(device: Device) -> int:
+    """Devices that a parallel plan can spread over: the host counts once, however many threads it has."""
+    return device.chips if device.chip == "cpu" else device.cores
+
+
+def _record(
+    attempt: Attempt, case: Case, backend: Backend, settings: Settings, *, device: Device, started_at: str
+) -> Record:
+    device = msgspec.structs.replace(
+        _read_back(attempt, backend, device), instance_type=settings.instance_type, region=settings.region
+    )
+    environment = collect(device, backend.versions(), backend.flags(), Path.cwd())
+    # The switches follow from the case's precision, so they are no part of what fingerprints the machine.
+    environment = msgspec.structs.replace(environment, flags={**environment.flags, **attempt.switches})
+    price, no_price = price_in_force(
+        settings.instance_type, settings.region, datetime.datetime.now(datetime.UTC).date()
+    )
+    reasons = {**attempt.unknown, "price": no_price}
+    if settings.instance_type is None:
+        reasons["device.instance_type"] = "not given (--instance-type)"
+    if settings.region is None:
+        reasons["device.region"] = "not given (--region)"
+    if attempt.measurement is None and attempt.reason:
+        reasons["measurement"] = attempt.reason
+    return assemble(
+        case=case,
+        device=device,
+        environment=environment,
+        run_id=settings.run_id,
+        started_at=started_at,
+        status=attempt.status,
+        reason=attempt.reason,
+        measurement=attempt.measurement,
+        conformance=attempt.conformance,
+        simulated=backend.simulated,
+        price=price,
+        reasons=reasons,
+    )
+
+
+def _read_back(attempt: Attempt, backend: Backend, opened: Device) -> Device:
+    """The device as its runtime describes it after the run; as found at opening where a fault left it mute."""
+    try:
+        return backend.describe()
+    except Exception as error:
+        if attempt.status is Status.OK:
+            attempt.end(backend.classify(error), f"the device could not be read back after the run: {error}")
+        return opened
+
+
+def price_in_force(instance_type: str | None, region: str | None, on: datetime.date) -> tuple[PricePoint | None, str]:
+    """The on-demand price of the instance on a day, or None and the reason there is none."""
+    if instance_type is None or region is None:
+        return None, "instance type or region not given (--instance-type, --region)"
+    try:
+        return PriceTable.load().find(instance_type, region, PRICE_TERM, on), ""
+    except UsageError as error:
+        return None, str(error)
+
+
+def _sentence(error: BaseException) -> str:
+    """Type and first line of an error: runtimes append pages of frames to their messages."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
+def _release(error: BaseException) -> None:
+    """Drop the local variables of the error's frames: they hold the failed case's tensors, the next one's memory."""
+    traceback.clear_frames(error.__traceback__)
