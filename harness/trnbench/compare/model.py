@@ -37,10 +37,38 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     definition_version: int = 1
 
 
+class Mfu(msgspec.Struct, frozen=True, kw_only=True):
+    """Model FLOP/s utilisation: `value` in 0..1, with everything that it was computed from.
+
+    Both sides of the division cover the same `chips` (a fraction where a case used only some cores of a chip).
+    `peak_per_second` is the dense peak of one chip in `precision` and number `format`.
+    """
+
+    value: float
+    convention: str
+    peak_per_second: int
+    precision: str
+    format: str
+    chips: float
+    peak_source: str
+    peak_as_of: str
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """Median round of the first and of the second half of a run, in seconds, and the relative change between them."""
+
+    first_half_seconds: float
+    second_half_seconds: float
+    change: float
+
+
 class RunValue(msgspec.Struct, frozen=True, kw_only=True):
     """One run's value of the metric, with the record it came from and the attempts that run made of the case.
 
-    `low` and `high` bound the run's own median (bootstrap over its rounds); None with too few rounds.
+    `value` is all items over all seconds of the run. `low` and `high` bound `median`, the run's own median round
+    (bootstrap over its rounds), in the unit of the metric; all three are None with too few rounds. `metrics` holds
+    every metric of the run by name (see `compare.metrics.METRICS`). `mfu` is None with the reason in `mfu_reason`.
+    `drift` is set only where the halves of the run differ by more than the limit: then no single figure is clean.
     """
 
     record: Record
@@ -48,6 +76,11 @@ class RunValue(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None
     high: float | None
     attempts: int
+    median: float | None = None
+    metrics: dict[str, float] = {}
+    mfu: Mfu | None = None
+    mfu_reason: str = ""
+    drift: Drift | None = None
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +95,10 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     left_out: list[tuple[Record, str]]
     run_to_run_spread: float | None
     """Standard deviation of ln(run value): about the relative spread; None below two runs."""
+    value: float | None = None
+    """Geometric mean of the runs' values: what the throughput ratio divides and dollars are computed from."""
+    chips_used: float | None = None
+    """Chips that the case occupied; a fraction where it used only some cores of a chip."""
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +120,8 @@ class SideCost(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     reason: str
     warning: str = ""
+    instances: int | None = None
+    """Whole instances billed."""
 
 
 class CostScenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +131,9 @@ class CostScenario(msgspec.Struct, frozen=True, kw_only=True):
     a: SideCost
     b: SideCost
     cost_ratio: Ratio | None
-    """Cost of `a` per unit of work over that of `b`; None where either price is missing."""
+    """Cost of `a` per unit of work over that of `b`, whole instances; None where a price or the ratio is missing."""
+    note: str = ""
+    """What a reader must know about this scenario, such as prices from two regions."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
