@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from trnbench.status import UsageError
@@ -22,6 +23,9 @@ BACKENDS: dict[str, str] = {
     "xla": "trnbench.backends.xla:XlaBackend",
 }
 """Built-in backends: name to "module:Class"; imported only when asked for."""
+
+ENTRY_POINTS = "trnbench.backends"
+"""Entry point group under which another distribution offers a backend: name to "module:Class", as above."""
 
 _registered: dict[str, type[Backend]] = {}
 
@@ -48,20 +52,26 @@ def register(cls: type[Backend]) -> type[Backend]:
 
 def backend_names() -> list[str]:
     """All names that `backend_class` knows, sorted."""
-    return sorted({*BACKENDS, *_registered})
+    return sorted({*BACKENDS, *_registered, *entry_points(group=ENTRY_POINTS).names})
 
 
 def backend_class(name: str) -> type[Backend]:
     """The class of the backend called `name`. Raises `UsageError` naming the nearest one where there is none."""
     if name in _registered:
         return _registered[name]
-    if name not in BACKENDS:
+    target = BACKENDS.get(name) or _offered(name)
+    if target is None:
         nearest = difflib.get_close_matches(name, backend_names(), n=1, cutoff=0.4)
         hint = f"did you mean {nearest[0]!r}" if nearest else f"choose one of {', '.join(backend_names())}"
         raise UsageError(f"there is no backend {name!r}; {hint}")
-    module_name, _, class_name = BACKENDS[name].partition(":")
+    module_name, _, class_name = target.partition(":")
     cls: type[Backend] = getattr(importlib.import_module(module_name), class_name)
     return register(cls)
+
+
+def _offered(name: str) -> str | None:
+    """Where another distribution keeps a backend of this name; a built-in name cannot be taken over."""
+    return next((point.value for point in entry_points(group=ENTRY_POINTS, name=name)), None)
 
 
 def preflight(name: str) -> None:
