@@ -1,0 +1,264 @@
+"""Which records meet: equal identity except the named axis, one device and stack a side, the newest attempt a run."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trnbench.case import MODES, PHASES, PRECISIONS, TIERS, Case
+from trnbench.catalog.chips import chips
+from trnbench.compare.model import Axis
+from trnbench.records.fingerprint import LEFT_OUT_VERSIONS
+from trnbench.records.ids import instant
+from trnbench.records.schema import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+OLDER_STACK = "an older software stack or older settings on the same device; the newest is compared"
+NO_PARTNER = {
+    "device": "no record of the same case on another device",
+    "precision": "no record of the same case on the same device and stack in another precision",
+    "mode": "no record of the same case on the same device and stack in another mode",
+    "stack": "no record of the same case on the same device with another software stack",
+}
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest record of one case in one run, and how many records that run made of it."""
+
+    record: Record
+    attempts: int
+
+
+class SideRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs of one side in time order; `superseded` are earlier attempts of the same runs."""
+
+    label: str
+    runs: list[Attempt]
+    superseded: list[Record]
+
+    @property
+    def newest(self) -> Record:
+        """The record of the newest run."""
+        return self.runs[-1].record
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """Two sides that may be compared along `axis`."""
+
+    axis: Axis
+    a: SideRecords
+    b: SideRecords
+
+
+def in_time_order(records: Iterable[Record]) -> list[Record]:
+    """Records by the instant they started, then by id, whatever offset their times are written in."""
+    return sorted(records, key=lambda record: (instant(record.started_at), record.record_id))
+
+
+def newest_attempts(records: Iterable[Record]) -> tuple[list[Attempt], list[Record]]:
+    """The newest record of each run in time order, and the earlier attempts it supersedes. Never an average."""
+    by_run: dict[str, list[Record]] = {}
+    for record in in_time_order(records):
+        by_run.setdefault(record.run_id, []).append(record)
+    newest = {
+        attempts[-1].record_id: Attempt(record=attempts[-1], attempts=len(attempts)) for attempts in by_run.values()
+    }
+    superseded = [record for attempts in by_run.values() for record in attempts[:-1]]
+    ordered = in_time_order(attempt.record for attempt in newest.values())
+    return [newest[record.record_id] for record in ordered], superseded
+
+
+def device_key(record: Record) -> tuple[Hashable, ...]:
+    """What makes two records the same machine: device, counts, instance type and every fact about the host's CPU."""
+    device = record.device
+    facts = tuple(sorted((name, str(value)) for name, value in record.environment.cpu.items()))
+    return (device.backend, device.platform, device.chip, device.chips, device.cores, device.instance_type or "", facts)
+
+
+def versions_key(record: Record) -> tuple[tuple[str, str], ...]:
+    """The software versions that tell stacks apart (not the harness itself, nor the kernel)."""
+    versions = record.environment.versions
+    return tuple(sorted((name, version) for name, version in versions.items() if name not in LEFT_OUT_VERSIONS))
+
+
+def stack_key(record: Record) -> tuple[Hashable, ...]:
+    """Software versions and settings together."""
+    flags = tuple(sorted((name, str(value)) for name, value in record.environment.flags.items()))
+    return (versions_key(record), flags)
+
+
+def find_pairs(records: Sequence[Record], axis: Axis) -> tuple[list[Pair], list[tuple[Record, str]]]:
+    """Every pair along an axis, and every record that meets no other, with the reason."""
+    finders: dict[str, Callable[[list[Record]], tuple[list[Pair], list[tuple[Record, str]]]]] = {
+        "device": _device_pairs,
+        "precision": lambda group: _case_pairs(group, "precision"),
+        "mode": lambda group: _case_pairs(group, "mode"),
+        "stack": _stack_pairs,
+    }
+    without = [axis] if axis in ("precision", "mode") else []
+    pairs: list[Pair] = []
+    alone: list[tuple[Record, str]] = []
+    for group in _grouped(records, lambda record: record.case.identity(without)).values():
+        found, left = finders[axis](group)
+        pairs += found
+        alone += left
+    return pairs, alone
+
+
+def _grouped(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any, list[Record]]:
+    groups: dict[Any, list[Record]] = {}
+    for record in in_time_order(records):
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def _newest_stack(records: list[Record]) -> tuple[list[Record], list[tuple[Record, str]]]:
+    """Records of the newest stack and settings, and the older ones."""
+    current = stack_key(in_time_order(records)[-1])
+    kept = [record for record in records if stack_key(record) == current]
+    return kept, [(record, OLDER_STACK) for record in records if stack_key(record) != current]
+
+
+def _side(label: str, records: list[Record]) -> SideRecords:
+    runs, superseded = newest_attempts(records)
+    return SideRecords(label=label, runs=runs, superseded=superseded)
+
+
+def _device_pairs(group: list[Record]) -> tuple[list[Pair], list[tuple[Record, str]]]:
+    alone: list[tuple[Record, str]] = []
+    sides: list[list[Record]] = []
+    for records in _grouped(group, device_key).values():
+        kept, older = _newest_stack(records)
+        sides.append(kept)
+        alone += older
+    sides.sort(key=lambda records: _device_order(records[-1]))
+    labels = _distinct_labels(sides)
+    made = [_side(label, records) for label, records in zip(labels, sides, strict=True)]
+    pairs = [
+        Pair(axis="device", a=a, b=b)
+        for a, b in itertools.combinations(made, 2)
+        if _different_devices(a.newest, b.newest)
+    ]
+    paired = {id(side) for pair in pairs for side in (pair.a, pair.b)}
+    for side, records in zip(made, sides, strict=True):
+        if id(side) not in paired:
+            alone += [(record, NO_PARTNER["device"]) for record in records]
+    return pairs, alone
+
+
+def _different_devices(a: Record, b: Record) -> bool:
+    """Another backend or chip; or, where the CPU is the device, another machine or thread count."""
+    first, second = (a.device.backend, a.device.chip), (b.device.backend, b.device.chip)
+    return first != second or a.device.chip == b.device.chip == "cpu"
+
+
+def _device_order(record: Record) -> tuple[int, str, str, int, str]:
+    """Trainium first, then other accelerators, then CPUs: the question is what Trainium does against the rest."""
+    device = record.device
+    rank = 0 if device.chip.startswith("trainium") else 2 if device.chip == "cpu" else 1
+    return (rank, device.chip, device.backend, device.chips, str(device_key(record)))
+
+
+def _case_pairs(group: list[Record], axis: Axis) -> tuple[list[Pair], list[tuple[Record, str]]]:
+    """Precision or mode: the same device and versions; the later value of the list is `a`, so `b` is the plain one."""
+    order = PRECISIONS if axis == "precision" else MODES
+    pairs: list[Pair] = []
+    alone: list[tuple[Record, str]] = []
+    for machine in _grouped(group, device_key).values():
+        stacks = list(_grouped(machine, versions_key).values())
+        stacks.sort(key=lambda records: instant(records[-1].started_at), reverse=True)
+        met = next((records for records in stacks if len({getattr(r.case, axis) for r in records}) > 1), None)
+        for records in stacks:
+            if records is not met:
+                alone += [(record, NO_PARTNER[axis] if met is None else OLDER_STACK) for record in records]
+        if met is None:
+            continue
+        sides = {}
+        for value, records in _grouped(met, lambda record: getattr(record.case, axis)).items():
+            sides[value], older = _newest_stack(records)
+            alone += older
+        values = sorted(sides, key=order.index, reverse=True)
+        pairs += [
+            Pair(axis=axis, a=_side(a, sides[a]), b=_side(b, sides[b])) for a, b in itertools.combinations(values, 2)
+        ]
+    return pairs, alone
+
+
+def _stack_pairs(group: list[Record]) -> tuple[list[Pair], list[tuple[Record, str]]]:
+    """Each stack against the one before it on the same device; the newer is `a`."""
+    pairs: list[Pair] = []
+    alone: list[tuple[Record, str]] = []
+    for machine in _grouped(group, device_key).values():
+        stacks = list(_grouped(machine, stack_key).values())
+        stacks.sort(key=lambda records: instant(records[-1].started_at))
+        if len(stacks) == 1:
+            alone += [(record, NO_PARTNER["stack"]) for record in stacks[0]]
+        for older, newer in itertools.pairwise(stacks):
+            label_new, label_old = stack_labels(newer[-1], older[-1])
+            pairs.append(Pair(axis="stack", a=_side(label_new, newer), b=_side(label_old, older)))
+    return pairs, alone
+
+
+def stack_labels(a: Record, b: Record) -> tuple[str, str]:
+    """Names for two stacks by what differs: `torch 2.14.0` against `torch 2.13.0`."""
+    first = {**dict(versions_key(a)), **{name: str(value) for name, value in a.environment.flags.items()}}
+    second = {**dict(versions_key(b)), **{name: str(value) for name, value in b.environment.flags.items()}}
+    differing = [name for name in sorted({*first, *second}) if first.get(name) != second.get(name)]
+
+    def named(stack: dict[str, str]) -> str:
+        return ", ".join(f"{name} {stack.get(name, 'absent')}" for name in differing)
+
+    return named(first), named(second)
+
+
+def device_label(record: Record) -> str:
+    """A device in words: `16 x Trainium2 (neuron)`."""
+    device = record.device
+    known = chips().get(device.chip)
+    name = known.label if known else device.chip
+    count = f"{device.chips} x " if device.chips > 1 else ""
+    return f"{count}{name} ({device.backend})"
+
+
+def _distinct_labels(sides: list[list[Record]]) -> list[str]:
+    """Labels of devices, with instance type, CPU or number added only where two would read the same."""
+    newest = [records[-1] for records in sides]
+    label_makers: list[Callable[[Record], str]] = [
+        device_label,
+        lambda record: f"{device_label(record)} on {record.device.instance_type or 'no known instance type'}",
+        lambda record: f"{device_label(record)} on {_host_label(record)}",
+    ]
+    for make in label_makers:
+        labels = [make(record) for record in newest]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [f"{label_makers[-1](record)}, machine {number}" for number, record in enumerate(newest, start=1)]
+
+
+def _host_label(record: Record) -> str:
+    cpu = record.environment.cpu
+    threads = f", {cpu['threads']} threads" if "threads" in cpu else ""
+    place = f"{record.device.instance_type}, " if record.device.instance_type else ""
+    return f"{place}{cpu.get('model', 'unknown CPU')}{threads}"
+
+
+def case_order(case: Case) -> tuple[Hashable, ...]:
+    """A sort key that puts batches and sequences in the order of numbers, and phases and precisions in that of use."""
+    return (
+        case.suite,
+        TIERS.index(case.tier),
+        case.workload,
+        PHASES.index(case.phase),
+        PRECISIONS.index(case.precision),
+        MODES.index(case.mode),
+        case.batch,
+        case.sequence,
+        case.micro_batch,
+        case.new_tokens,
+        tuple(sorted(case.parallel.items())),
+        (case.cache, case.tuning, case.version),
+    )
