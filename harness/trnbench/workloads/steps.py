@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from trnbench.status import CaseError, Status, UsageError
 from trnbench.workloads.inference import DecodeProgram, PrefillProgram
 from trnbench.workloads.presets import preset
+from trnbench.workloads.program import Compile, Program
 from trnbench.workloads.training import TrainProgram
 
 if TYPE_CHECKING:
     import torch
 
     from trnbench.case import Case
-    from trnbench.workloads.program import Compile, Program
+
+__all__ = ["Compile", "Program", "build"]
 
 _PROGRAMS: MappingProxyType[str, type[TrainProgram | PrefillProgram | DecodeProgram]] = MappingProxyType(
     {"train_step": TrainProgram, "prefill": PrefillProgram, "decode": DecodeProgram}
