@@ -116,11 +116,54 @@ def _grouped(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[An
     return groups
 
 
+def _machines(records: Iterable[Record]) -> list[list[Record]]:
+    """Records by machine. One without a measurement may know less of its machine, and joins one of the same chip."""
+    return _grouped_by_measured(
+        records,
+        device_key,
+        lambda a, b: (a.device.backend, a.device.chip) == (b.device.backend, b.device.chip),
+    )
+
+
+def _stacks(records: Iterable[Record]) -> list[list[Record]]:
+    """Records by stack and settings, the stack that ran last at the end."""
+    return _grouped_by_measured(records, stack_key, _no_version_differs)
+
+
+def _grouped_by_measured(
+    records: Iterable[Record], key: Callable[[Record], Hashable], could_be: Callable[[Record, Record], bool]
+) -> list[list[Record]]:
+    """Groups of equal key, in the order of their newest measured record.
+
+    A record without a measurement (it crashed, or its device was busy) that matches no key joins the newest group
+    that it could belong to, so that what it failed to find out does not make it a machine or stack of its own.
+    """
+    ordered = in_time_order(records)
+    groups = _grouped([record for record in ordered if record.measurement is not None], key)
+    by_recency = sorted(groups.values(), key=lambda group: instant(group[-1].started_at))
+    found = list(by_recency)
+    for record in ordered:
+        if record.measurement is not None:
+            continue
+        home = groups.get(key(record))
+        if home is None:
+            home = next((group for group in reversed(by_recency) if could_be(record, group[-1])), None)
+        if home is None:
+            home = groups[key(record)] = []
+            found.append(home)
+        home.append(record)
+    return found
+
+
+def _no_version_differs(a: Record, b: Record) -> bool:
+    first, second = dict(versions_key(a)), dict(versions_key(b))
+    return all(second.get(name, version) == version for name, version in first.items())
+
+
 def _newest_stack(records: list[Record]) -> tuple[list[Record], list[tuple[Record, str]]]:
-    """Records of the newest stack and settings, and the older ones."""
-    current = stack_key(in_time_order(records)[-1])
-    kept = [record for record in records if stack_key(record) == current]
-    return kept, [(record, OLDER_STACK) for record in records if stack_key(record) != current]
+    """Records of the newest measured stack and settings, and the older ones."""
+    *older, kept = _stacks(records)
+    return in_time_order(kept), [(record, OLDER_STACK) for group in older for record in group]
 
 
 def _side(label: str, records: list[Record]) -> SideRecords:
@@ -131,7 +174,7 @@ def _side(label: str, records: list[Record]) -> SideRecords:
 def _device_pairs(group: list[Record]) -> tuple[list[Pair], list[tuple[Record, str]]]:
     alone: list[tuple[Record, str]] = []
     sides: list[list[Record]] = []
-    for records in _grouped(group, device_key).values():
+    for records in _machines(group):
         kept, older = _newest_stack(records)
         sides.append(kept)
         alone += older
@@ -168,9 +211,8 @@ def _case_pairs(group: list[Record], axis: Axis) -> tuple[list[Pair], list[tuple
     order = PRECISIONS if axis == "precision" else MODES
     pairs: list[Pair] = []
     alone: list[tuple[Record, str]] = []
-    for machine in _grouped(group, device_key).values():
-        stacks = list(_grouped(machine, versions_key).values())
-        stacks.sort(key=lambda records: instant(records[-1].started_at), reverse=True)
+    for machine in _machines(group):
+        stacks = _grouped_by_measured(machine, versions_key, _no_version_differs)[::-1]
         met = next((records for records in stacks if len({getattr(r.case, axis) for r in records}) > 1), None)
         for records in stacks:
             if records is not met:
@@ -192,9 +234,8 @@ def _stack_pairs(group: list[Record]) -> tuple[list[Pair], list[tuple[Record, st
     """Each stack against the one before it on the same device; the newer is `a`."""
     pairs: list[Pair] = []
     alone: list[tuple[Record, str]] = []
-    for machine in _grouped(group, device_key).values():
-        stacks = list(_grouped(machine, stack_key).values())
-        stacks.sort(key=lambda records: instant(records[-1].started_at))
+    for machine in _machines(group):
+        stacks = _stacks(machine)
         if len(stacks) == 1:
             alone += [(record, NO_PARTNER["stack"]) for record in stacks[0]]
         for older, newer in itertools.pairwise(stacks):
