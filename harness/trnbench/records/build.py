@@ -94,7 +94,7 @@ def assemble(
         record_id=new_id(),
         run_id=run_id,
         started_at=started_at,
-        finished_at=finished_at or utc_now(),
+        finished_at=utc_now() if finished_at is None else finished_at,
         case=case,
         device=msgspec.structs.replace(device, read_back=scrub_map(device.read_back)),
         environment=environment,

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from trnbench.device import Device, Scalar
 
-INSTRUCTION_SETS = frozenset(
-    ["sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni"]
-    + ["avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16"]
-    + ["asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2", "svebf16", "sme", "sme2"]
+INSTRUCTION_SETS = frozenset(["sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni"]).union(
+    ["avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16"],
+    ["amx_tile", "amx_int8", "amx_bf16", "amx_fp16"],
+    ["asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2", "svebf16", "sme", "sme2"],
 )
 """The CPU flags that decide how fast, and at 16 bits how exactly, a matrix product runs (x86-64 and AArch64)."""
 

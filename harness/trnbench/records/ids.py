@@ -30,7 +30,10 @@ def instant(text: str) -> datetime.datetime:
     moment = datetime.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no UTC offset")
-    return moment.astimezone(datetime.UTC)
+    try:
+        return moment.astimezone(datetime.UTC)
+    except OverflowError:
+        raise ValueError(f"{text!r} lies outside the calendar") from None
 
 
 def compact(text: str) -> str:
