@@ -74,17 +74,20 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio | None:
     if min(len(a), len(b)) < LEAST_RUNS:
         return None
     log_a, log_b = [math.log(value) for value in a], [math.log(value) for value in b]
-    difference = statistics.fmean(log_a) - statistics.fmean(log_b)
+    mean_a, mean_b = statistics.fmean(log_a), statistics.fmean(log_b)
+    difference = mean_a - mean_b
     if min(log_a) == max(log_a) and min(log_b) == max(log_b):
         # No spread at all on either side: Welch's degrees of freedom are 0/0, and the interval is the point itself.
-        low = high = difference
+        low = high = 0.0
     else:
-        interval = stats.ttest_ind(log_a, log_b, equal_var=False).confidence_interval(CONFIDENCE)
+        # The interval's width does not depend on the means; without them nearly equal runs lose no digits.
+        centred_a, centred_b = [value - mean_a for value in log_a], [value - mean_b for value in log_b]
+        interval = stats.ttest_ind(centred_a, centred_b, equal_var=False).confidence_interval(CONFIDENCE)
         low, high = float(interval.low), float(interval.high)
     return Ratio(
         value=math.exp(difference),
-        low=math.exp(low),
-        high=math.exp(high),
+        low=math.exp(difference + low),
+        high=math.exp(difference + high),
         confidence=CONFIDENCE,
         method=f"Welch t interval on ln(run value), {len(a)} against {len(b)} runs (scipy.stats.ttest_ind)",
     )
