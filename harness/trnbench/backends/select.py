@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import inspect
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,9 @@ BACKENDS: dict[str, str] = {
 ENTRY_POINTS = "trnbench.backends"
 """Entry point group under which another distribution offers a backend: name to "module:Class", as above."""
 
+_WAITS = ("wait_for_device", "materialize")
+"""Methods by which a backend waits: its own `materialize`, or what the shared one calls."""
+
 _registered: dict[str, type[Backend]] = {}
 
 
@@ -41,11 +43,11 @@ def register(cls: type[Backend]) -> type[Backend]:
         raise UsageError(f"backend class {cls.__name__} has no name; set the class attribute `name`")
     if not getattr(cls, "sync_method", ""):
         raise UsageError(f"backend {name} has no device sync: set `sync_method` and say how `materialize` waits")
-    if getattr(cls.materialize, "__isabstractmethod__", False):
-        raise UsageError(f"backend {name} has no device sync: define `materialize` to wait for the device's results")
-    if inspect.isabstract(cls):
-        missing = ", ".join(sorted(cls.__abstractmethods__))
-        raise UsageError(f"backend {name} is incomplete: define {missing}")
+    missing = sorted(getattr(cls, "__abstractmethods__", frozenset()))
+    if waits := [method for method in missing if method in _WAITS]:
+        raise UsageError(f"backend {name} has no device sync: define {waits[0]} to wait for the device's results")
+    if missing:
+        raise UsageError(f"backend {name} is incomplete: define {', '.join(missing)}")
     _registered[name] = cls
     return cls
 

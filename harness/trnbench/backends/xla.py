@@ -114,8 +114,7 @@ class XlaBackend(TorchBackend):
 
     def counters(self) -> Counters:
         """Graphs that were compiled, the time it took, and each operator that ran on the host."""
-        from torch_xla.debug import metrics
-
+        metrics = _part("torch_xla.debug.metrics")
         compile_time = metrics.metric_data("CompileTime")
         ran_on_host = {name for name in metrics.counter_names() if name.startswith("aten::")} - NOT_FALLBACKS
         return Counters(
