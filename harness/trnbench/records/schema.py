@@ -74,8 +74,7 @@ class Flops(Stored, frozen=True, kw_only=True):
 class Measurement(Stored, frozen=True, kw_only=True):
     """Raw values of one case. `clock` names the timer, `sync` how the backend waited for its device.
 
-    `timings` holds further raw series in seconds by name, such as `ttft_seconds`; `drift` is the ratio of the
-    median of the second half of the rounds to that of the first.
+    `timings` holds further raw series in seconds by name, such as `ttft_seconds`.
     """
 
     clock: str
