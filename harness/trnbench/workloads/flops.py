@@ -86,13 +86,12 @@ def forward_flops(preset: Preset, *, tokens: int, head_positions: int, pairs: in
     return layer_flops(preset) * tokens + head_flops(preset) * head_positions + pair_flops(preset) * pairs
 
 
-def tokenwise_flops(preset: Preset, sequence: int, attention_factor: int) -> int:
+def tokenwise_flops(parameters: int, layers: int, width: int, sequence: int, attention_factor: int) -> int:
     """Training FLOPs of one token as `6 N + attention_factor x L x d x T`; d is the width of all query heads.
 
     Published figures use 12 (PaLM), 7 or 6 as the factor; N counts every parameter.
     """
-    width = preset.heads * preset.head_dim
-    return 6 * parameter_count(preset) + attention_factor * preset.layers * width * sequence
+    return 6 * parameters + attention_factor * layers * width * sequence
 
 
 def decode_flops(preset: Preset, visible: Sequence[int]) -> int:
@@ -112,7 +111,9 @@ def flops_per_round(case: Case, preset: Preset, convention: str = CONVENTION) ->
         if case.phase != "train_step":
             raise UsageError(f"FLOP convention {convention} covers train_step only, not {case.phase}")
         factor = 12 if convention == "6N+12LdT" else 6
-        return tokenwise_flops(preset, case.sequence, factor) * case.batch * case.sequence
+        width = preset.heads * preset.head_dim
+        per_token = tokenwise_flops(parameter_count(preset), preset.layers, width, case.sequence, factor)
+        return per_token * case.batch * case.sequence
 
     real = convention == "matmul-real-causal"
     lengths = length_set(case.batch, case.sequence) if real else [case.sequence] * case.batch
