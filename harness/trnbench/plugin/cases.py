@@ -30,7 +30,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     try:
         ids = list(marked_cases(metafunc.definition))
     except TrnBenchError as error:
-        pytest.fail(f"{metafunc.definition.nodeid}: {error}", pytrace=False)
+        raise pytest.fail.Exception(f"{metafunc.definition.nodeid}: {error}", pytrace=False) from None
     metafunc.parametrize("case", ids, indirect=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import statistics
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -35,6 +35,7 @@ class MeasuringSession:
         """The signal that ended the session, once `interrupted`."""
         self._backend_name = backend
         self._opened: tuple[Backend, Device] | None = None
+        self._sigterm_before: Any = signal.SIG_DFL
 
     def backend(self) -> tuple[Backend, Device]:
         """The backend, opened on first use, and its device as read back then. Raises `BackendUnavailable`."""
@@ -45,7 +46,7 @@ class MeasuringSession:
 
     def stop_on_sigterm(self) -> None:
         """Make SIGTERM end the session as Ctrl-C does, so that the running case still gets its record."""
-        signal.signal(signal.SIGTERM, self._interrupt)
+        self._sigterm_before = signal.signal(signal.SIGTERM, self._interrupt)
 
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:
         self.stop_signal = signal.Signals(number)
@@ -57,11 +58,16 @@ class MeasuringSession:
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Remember an interrupt; pytest announces its own early exits here too, which carry their exit code."""
-        self.interrupted = self.interrupted or isinstance(excinfo.value, KeyboardInterrupt)
+        own = isinstance(excinfo.value, pytest.Session.Interrupted | pytest.exit.Exception)
+        self.interrupted = self.interrupted or not own
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Replace pytest's exit status by the documented exit code."""
         session.exitstatus = self.exit_code(int(exitstatus))
+
+    def pytest_unconfigure(self) -> None:
+        """Give SIGTERM back to whoever had it."""
+        signal.signal(signal.SIGTERM, self._sigterm_before)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """One line per case and the tally."""
