@@ -47,7 +47,7 @@ class CompileWatch:
         torch._dynamo.config.fail_on_recompile_limit_hit = True
         compiled = torch.compile(function, backend=compiler, fullgraph=True, dynamic=False)
 
-        @functools.wraps(function)
+        @functools.wraps(function, updated=())
         def counted(*args: Any, **kwargs: Any) -> Any:
             self._listen()
             try:
@@ -58,7 +58,7 @@ class CompileWatch:
                 limit = torch._dynamo.config.recompile_limit
                 raise CaseError(
                     Status.FALLBACK,
-                    f"compile fell back: more than {limit} input shapes for one function; pad them to fewer shapes",
+                    f"compile fell back: one function met more than {limit} variants of its inputs; pad them to fewer",
                 ) from error
 
         return counted

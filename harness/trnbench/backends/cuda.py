@@ -36,7 +36,6 @@ class CudaBackend(AcceleratorBackend):
 
     name: ClassVar[str] = "cuda"
     device_types: ClassVar[tuple[str, ...]] = ("cuda", "xpu")
-    list_owners: ClassVar[str] = "nvidia-smi --query-compute-apps=pid,name --format=csv"
     distributions: ClassVar[tuple[str, ...]] = ("torch", "triton", "pytorch-triton-rocm", "pytorch-triton-xpu")
     variables: ClassVar[tuple[str, ...]] = (*COMMON_VARIABLES, *CUDA_VARIABLES)
 
@@ -63,6 +62,11 @@ class CudaBackend(AcceleratorBackend):
         if not torch.accelerator.is_available():
             raise self._absent()
         super().open()
+
+    def list_owners(self) -> str:
+        """Each vendor's own tool."""
+        tools = {"cuda": "nvidia-smi --query-compute-apps=pid,name --format=csv", "rocm": "rocm-smi --showpids"}
+        return tools.get(self._platform(), "xpu-smi ps")
 
     def _absent(self) -> BackendUnavailable:
         """PyTorch hides why a GPU is not available behind a warning; using it says why."""

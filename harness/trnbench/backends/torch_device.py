@@ -41,6 +41,7 @@ class TorchBackend(Backend):
     def __init__(self) -> None:
         self._watch = CompileWatch()
         self._outputs_on: set[str] = set()
+        self._compile_cache: str | None = None
         self._refusals: dict[tuple[str, str], str | None] = {}
 
     @abc.abstractmethod
@@ -120,7 +121,7 @@ class TorchBackend(Backend):
         }
 
     def compile_cache_state(self) -> str | None:
-        """State of inductor's cache of compiled graphs on disk, as found when asked for the first time."""
+        """State of inductor's cache of compiled graphs on disk, as found at `open`; None before it."""
         return self._compile_cache
 
     def _note_compile_cache(self) -> None:
@@ -133,16 +134,13 @@ class TorchBackend(Backend):
 
 
 class AcceleratorBackend(TorchBackend):
-    """A device that torch.accelerator knows. Subclasses name the device types they accept and who lists owners."""
+    """A device that torch.accelerator knows. Subclasses say which types of it they accept and how to list its owners."""
 
     modes: ClassVar[tuple[str, ...]] = ("eager", "compiled")
     sync_method: ClassVar[str] = "torch.accelerator.synchronize(), then one element of each output read back"
 
     device_types: ClassVar[tuple[str, ...]]
     """Values of `torch.accelerator.current_accelerator().type` that this backend may use."""
-
-    list_owners: ClassVar[str]
-    """Command that shows which processes hold the device."""
 
     busy_wait: ClassVar[float] = 5.0
     """Seconds before the second try to take a busy device."""
@@ -161,7 +159,11 @@ class AcceleratorBackend(TorchBackend):
             raise BackendUnavailable(f"backend {self.name} needs a device of type {wanted}; PyTorch finds {seen}")
         self._note_compile_cache()
         self._device = torch.device(found.type, 0)
-        retry_when_busy(self._first_use, wait=self.busy_wait, list_owners=self.list_owners)
+        retry_when_busy(self._first_use, wait=self.busy_wait, list_owners=self.list_owners())
+
+    @abc.abstractmethod
+    def list_owners(self) -> str:
+        """Command that shows which processes hold the device."""
 
     def _first_use(self) -> None:
         """The first operation on a device is what fails where another process owns it."""
