@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 import msgspec
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from trnbench.case import MODES, PRECISIONS, TIERS, Case, case_from
@@ -29,6 +30,9 @@ from trnbench.records.schema import (
 from trnbench.status import Status
 
 RUN = "0193a1b2c3d4e5f6a7b8c9"
+
+relaxed = settings(deadline=None, max_examples=50)
+"""For properties of whole records and of files: slow to draw, and a busy disk is no failure."""
 
 
 def case(**changes: object) -> Case:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_samples import RUN, case, check, device, environment, measurement, record, records, timed
+from record_samples import RUN, case, check, device, environment, measurement, record, records, relaxed, timed
 
 from trnbench.records.build import DEFAULT_REASONS, assemble, check_unknown, explain
 from trnbench.records.ids import utc_now
@@ -46,12 +46,14 @@ def test_every_nullable_field_has_a_default_reason() -> None:
     assert all(reason.strip() for reason in DEFAULT_REASONS.values())
 
 
+@relaxed
 @given(records())
 def test_explained_records_pass(original: Record) -> None:
     check_record(original)
     assert explain(original) == original
 
 
+@relaxed
 @given(records(), st.data())
 def test_a_removed_reason_is_missed(original: Record, data: st.DataObject) -> None:
     if not original.unknown:
@@ -65,6 +67,7 @@ def test_a_removed_reason_is_missed(original: Record, data: st.DataObject) -> No
             check_unknown(changed(original, unknown={**original.unknown, path: blank}))
 
 
+@relaxed
 @given(records(), st.data())
 def test_a_reason_for_a_known_value_is_refused(original: Record, data: st.DataObject) -> None:
     known = [path for path, value in leaves(original) if value is not None and not path.startswith("unknown")]
@@ -151,7 +154,7 @@ def test_every_other_status_needs_a_reason(status: Status) -> None:
 def test_a_stand_in_is_recorded_as_cpu() -> None:
     """A simulated device can never appear as an accelerator."""
     assert record(simulated=True).simulated
-    with pytest.raises(RecordError, match="simulated is true and device.chip is 'trainium2'"):
+    with pytest.raises(RecordError, match=r"simulated is true and device\.chip is 'trainium2'"):
         record(simulated=True, device=device(chip="trainium2"))
 
 

@@ -35,7 +35,13 @@ bogomips\t: {bogomips}
 processor\t: 1
 model name\t: Intel(R) Xeon(R) Platinum 8488C
 """
-ARM = "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd i8mm bf16 sve\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n"
+ARM = """\
+processor\t: 0
+BogoMIPS\t: 2000.00
+Features\t: fp asimd i8mm bf16 sve
+CPU implementer\t: 0x41
+CPU part\t: 0xd4f
+"""
 
 
 def cpu(mhz: float = 2400.0, bogomips: float = 4800.0, more: str = " amx_tile amx_bf16") -> dict[str, Scalar]:
@@ -242,7 +248,8 @@ ours = device(read_back={"path": "/home/someone/driver", "seen_on": "SECRET-BOX"
 environment, reasons = collect_with_reasons(ours, {"torch": "2.13.0"}, flags, Path.cwd())
 path = Store(Path(sys.argv[2])).write(record(
     environment=environment, device=ours, status=Status.FAILED,
-    reason=f'File "{os.environ["HOME"]}/x.py" on {node}, see ssh://someone@secret-box/~/x and \\\\\\\\secret-box\\\\share',
+    reason=f'File "{os.environ["HOME"]}/x.py" on {node}, see ssh://someone@secret-box/~/x and '
+    r'\\\\secret-box\\share',
     conformance=[check(where="/home/someone/model.py:3")],
     reasons={**reasons, "price": f"no table in {Path.home()}/prices.csv"},
 ))

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_samples import check, finite, keys, measurement, record, records, timed, words
+from record_samples import check, finite, keys, measurement, record, records, relaxed, timed, words
 
 from trnbench.records.migrations import added
-from trnbench.records.rules import check_record, leaves
+from trnbench.records.rules import check_record
 from trnbench.records.schema import SCHEMA_VERSION, Memory, Record
 from trnbench.records.serialise import RecordError, decode, decode_as, encode, parse_strict
 from trnbench.status import Status, UsageError
@@ -25,6 +25,7 @@ def refuse_constant(literal: str) -> float:
     raise AssertionError(f"{literal} is not JSON")
 
 
+@relaxed
 @given(records())
 def test_every_record_reads_back_equal(original: Record) -> None:
     data = encode(original)
@@ -33,6 +34,7 @@ def test_every_record_reads_back_equal(original: Record) -> None:
     json.loads(data, parse_constant=refuse_constant)
 
 
+@relaxed
 @given(records())
 def test_layout_puts_a_field_a_line_in_declared_order(original: Record) -> None:
     text = encode(original).decode("utf-8")
@@ -255,9 +257,7 @@ def test_newer_version_is_refused_by_name() -> None:
 
 def test_older_version_reads_with_nulls_and_reasons() -> None:
     """D16: version 2 of a synthetic format adds a field at the top and one in every round; a v1 file still reads."""
-    later = msgspec.defstruct(
-        "Later", [("operator", str | None)], bases=(Record,), kw_only=True, frozen=True
-    )
+    later = msgspec.defstruct("Later", [("operator", str | None)], bases=(Record,), kw_only=True, frozen=True)
     table = {2: added("operator"), 3: added("measurement.rounds[*].throttled", "device.firmware")}
     original = record()
     read = decode_as(encode(original), "x.json", later, 2, {2: table[2]})
@@ -309,6 +309,7 @@ def test_any_bytes_end_in_one_sentence(data: bytes) -> None:
         decode(data, "x.json")
 
 
+@relaxed
 @given(records(), st.data())
 def test_any_flipped_byte_reads_or_is_refused(original: Record, data: st.DataObject) -> None:
     raw = bytearray(encode(original))
@@ -316,6 +317,8 @@ def test_any_flipped_byte_reads_or_is_refused(original: Record, data: st.DataObj
     try:
         read = decode(bytes(raw), "x.json")
     except RecordError as error:
-        assert str(error).startswith("x.json: ")
+        sentence = str(error)
     else:
-        assert all(not isinstance(leaf, float) or math.isfinite(leaf) for _, leaf in leaves(read))
+        sentence = "x.json: read"
+        check_record(read)
+    assert sentence.startswith("x.json: ")
