@@ -14,9 +14,7 @@ from trnbench.status import ExitCode, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEADER = (
-    "instance_type,region,term,usd_per_hour,currency,as_of,source,operating_system,tenancy,capacity_status,note\n"
-)
+HEADER = "instance_type,region,term,usd_per_hour,currency,as_of,source,operating_system,tenancy,capacity_status,note\n"
 TODAY = date(2026, 11, 30)
 
 
@@ -99,11 +97,13 @@ def test_a_price_that_cannot_be_used_is_refused_on_loading(tmp_path: Path, bad: 
 def test_a_missing_price_says_what_is_there(tmp_path: Path) -> None:
     """E2 and E5: no price for another region, term or type, and no substitution."""
     prices = table(tmp_path, line())
-    with pytest.raises(NoPrice, match="no price for trn9.48xlarge in eu-south-2, on-demand: no price for region"):
+    with pytest.raises(NoPrice, match=r"no price for trn9\.48xlarge in eu-south-2, on-demand: no price for region"):
         find(prices, region="eu-south-2")
-    with pytest.raises(NoPrice, match="no price for trn9.48xlarge in us-east-1, capacity-block: .* only as on-demand"):
+    with pytest.raises(
+        NoPrice, match=r"no price for trn9\.48xlarge in us-east-1, capacity-block: .* only as on-demand"
+    ):
         find(prices, term="capacity-block")
-    with pytest.raises(NoPrice, match="does not hold trn8.48xlarge"):
+    with pytest.raises(NoPrice, match=r"does not hold trn8\.48xlarge"):
         prices.find("trn8.48xlarge", "us-east-1", "on-demand", TODAY)
     assert NoPrice("").exit_code is ExitCode.USAGE
 
@@ -124,11 +124,13 @@ def test_listed_without_a_price_is_not_free(tmp_path: Path) -> None:
 
 def test_the_price_in_force_on_the_day_is_used(tmp_path: Path) -> None:
     """E3: a run of last year is priced by the newest price not after it, never by a later one."""
-    prices = table(tmp_path, line("20", as_of="2025-01-01"), line("16", as_of="2026-01-01"), line("9", as_of="2026-11-15"))
+    prices = table(
+        tmp_path, line("20", as_of="2025-01-01"), line("16", as_of="2026-01-01"), line("9", as_of="2026-11-15")
+    )
     assert find(prices).usd_per_hour == 9
     assert find(prices, on=date(2026, 11, 14)).usd_per_hour == 16
     assert find(prices, on=date(2025, 1, 1)).usd_per_hour == 20
-    with pytest.raises(NoPrice, match="on 2024-12-31: the earliest in .* is of 2025-01-01"):
+    with pytest.raises(NoPrice, match=r"on 2024-12-31: the earliest in .* is of 2025-01-01"):
         find(prices, on=date(2024, 12, 31))
 
 
@@ -193,8 +195,14 @@ def test_a_date_that_does_not_parse_counts_as_stale() -> None:
 def test_a_stored_price_is_checked_before_use(usd: float, currency: str) -> None:
     """E2: a record may carry any number; arithmetic on a bad one is an error that names the place."""
     price = PricePoint(
-        instance_type="x", region="r", term="user", usd_per_hour=usd, currency=currency, as_of="2026-11-01",
-        source="s", note="",
+        instance_type="x",
+        region="r",
+        term="user",
+        usd_per_hour=usd,
+        currency=currency,
+        as_of="2026-11-01",
+        source="s",
+        note="",
     )
     with pytest.raises(UsageError, match="record 7: price of x"):
         check_price(price, "record 7")

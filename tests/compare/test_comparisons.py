@@ -243,8 +243,11 @@ def test_stacks_meet_in_time_order() -> None:
     """Each stack meets the one before it; labels name the versions that differ."""
     old = make_runs([1000, 1010, 990], "o")
     new = [
-        make_record(f"n-{day}", environment=make_environment(versions={"torch": "2.14.0", "python": "3.11.9"}),
-                    started_at=f"2026-11-2{day}T09:00:00Z")
+        make_record(
+            f"n-{day}",
+            environment=make_environment(versions={"torch": "2.14.0", "python": "3.11.9"}),
+            started_at=f"2026-11-2{day}T09:00:00Z",
+        )
         for day in range(3)
     ]
     comparison = one([*new, *old], "stack")
@@ -333,7 +336,9 @@ def test_a_crash_that_knew_little_joins_its_machine() -> None:
 def test_the_order_is_that_of_numbers_and_never_of_input() -> None:
     """Batches 2, 10 and 100 come in that order, and shuffled records give equal comparisons with equal ids."""
     records = [
-        make_record(f"{name}-{batch}", device=device, case=make_case(batch=batch), items={"tokens": 9, "sequences": batch})
+        make_record(
+            f"{name}-{batch}", device=device, case=make_case(batch=batch), items={"tokens": 9, "sequences": batch}
+        )
         for batch in (100, 2, 10)
         for name, device in (("t", TRN), ("g", GPU), ("c", make_device(**CPU)))
     ]
@@ -349,5 +354,5 @@ def test_ids_are_safe_in_file_names() -> None:
     """Whatever a runtime calls its device, the id holds no separator."""
     odd = make_record("g", device=make_device(**{**H100, "chip": "../NoSuch Chip/9000"}))
     comparison = one([make_record("t", device=TRN), odd])
-    assert not set(comparison.id) & set("/\\ :*?\"<>|")
+    assert not set(comparison.id) & set('/\\ :*?"<>|')
     assert len(comparison.id) < 150

@@ -21,7 +21,9 @@ ONE_CHIP = make_device(**{**TRAINIUM, "chips": 1, "cores": 1}, instance_type="tr
 GPU = make_device(**H100, instance_type="p5.4xlarge", region=REGION)
 
 
-def row(instance_type: str, usd: float | None, term: str = "on-demand", as_of: str = "2026-10-15", **changes) -> PriceRow:
+def row(
+    instance_type: str, usd: float | None, term: str = "on-demand", as_of: str = "2026-10-15", **changes
+) -> PriceRow:
     fields = {
         "instance_type": instance_type,
         "region": REGION,
@@ -155,7 +157,9 @@ def test_a_missing_price_is_not_free() -> None:
     scenario = on_demand(compared([8000] * 3, [1000] * 3, prices=PriceTable([row("p5.4xlarge", 4.0)], "test.csv")))
     assert scenario.a.billed_usd is None
     assert scenario.a.pro_rata_usd is None
-    assert scenario.a.reason == "no price for trn2.48xlarge in us-east-2, on-demand: test.csv does not hold trn2.48xlarge"
+    assert (
+        scenario.a.reason == "no price for trn2.48xlarge in us-east-2, on-demand: test.csv does not hold trn2.48xlarge"
+    )
     assert scenario.b.billed_usd is not None
     assert scenario.cost_ratio is None
 
@@ -187,7 +191,9 @@ def test_prices_of_two_regions_are_labelled() -> None:
     assert scenario.note == "prices are from different regions: us-west-2 vs us-east-2"
 
 
-@pytest.mark.parametrize("catalog", [TABLE, PriceTable([row("trn2.48xlarge", 9.0)], "new.csv"), PriceTable([], "empty.csv"), None])
+@pytest.mark.parametrize(
+    "catalog", [TABLE, PriceTable([row("trn2.48xlarge", 9.0)], "new.csv"), PriceTable([], "empty.csv"), None]
+)
 def test_the_stored_price_stays(catalog: PriceTable | None) -> None:
     """E3: a run stored at 16.00 stays at 16.00 with date and source when the catalog says 9.00 or forgets it."""
     stored = point("trn2.48xlarge", 16.0)

@@ -130,9 +130,7 @@ def test_an_alias_joins_histories(tmp_path: Path) -> None:
     old_case, new_case = make_case(workload="step"), make_case(workload="train")
     path = tmp_path / "aliases.toml"
     path.write_text(f'[aliases]\n"{case_name(old_case)}" = "{case_name(new_case)}"\n', encoding="utf-8")
-    report = gate(
-        make_runs(STEADY, "old", case=old_case), make_runs(STEADY, "new", case=new_case), load_aliases(path)
-    )
+    report = gate(make_runs(STEADY, "old", case=old_case), make_runs(STEADY, "new", case=new_case), load_aliases(path))
     assert outcomes(report) == {case_name(new_case): "ok"}
     assert report.exit_code is ExitCode.CLEAN
 

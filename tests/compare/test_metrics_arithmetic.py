@@ -231,6 +231,7 @@ seconds_lists = st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=20)
 @given(seconds=seconds_lists, tokens=st.integers(1, 10**9))
 def test_doubling_tokens_doubles_throughput(seconds: list[float], tokens: int) -> None:
     """Scaling laws: twice the tokens is twice the rate; twice the time is half of it."""
+
     def rate(durations: list[float], count: int) -> float:
         return metrics.metric_values(make_record(seconds=durations, items=items(count)))["tokens_per_second"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from trnbench import wording
 from trnbench.compare.admission import unlike_numerics
+from trnbench.compare.keys import versions_key
 from trnbench.compare.metrics import chips_used
-from trnbench.compare.pairing import versions_key
 from trnbench.compare.units import binary_size
 
 if TYPE_CHECKING:

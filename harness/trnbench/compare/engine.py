@@ -13,6 +13,7 @@ from trnbench.compare import statistics
 from trnbench.compare.admission import Refusal, refusal, unlike_numerics
 from trnbench.compare.cost import cost_scenarios
 from trnbench.compare.differences import pair_notes, side_notes
+from trnbench.compare.keys import case_order
 from trnbench.compare.metrics import (
     METRICS,
     ImpossibleValueError,
@@ -23,7 +24,7 @@ from trnbench.compare.metrics import (
     round_rates,
 )
 from trnbench.compare.model import Axis, Comparison, Metric, RunValue, Side
-from trnbench.compare.pairing import Attempt, Pair, SideRecords, case_order, find_pairs, in_time_order
+from trnbench.compare.pairing import Attempt, Pair, SideRecords, find_pairs, in_time_order
 from trnbench.compare.verdict import SideFound, judge
 from trnbench.records.schema import Record
 

@@ -13,9 +13,10 @@ import msgspec
 
 from trnbench.compare import statistics
 from trnbench.compare.admission import refusal
+from trnbench.compare.keys import case_order, device_key
 from trnbench.compare.metrics import METRICS, metric_values, preferred_metrics
 from trnbench.compare.model import Ratio
-from trnbench.compare.pairing import case_order, device_key, newest_attempts
+from trnbench.compare.pairing import newest_attempts
 from trnbench.status import ExitCode, NoBaseline, UsageError
 
 if TYPE_CHECKING:

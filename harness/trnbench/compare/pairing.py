@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trnbench.case import MODES, PHASES, PRECISIONS, TIERS, Case
-from trnbench.catalog.chips import chips
+from trnbench.case import MODES, PRECISIONS
+from trnbench.compare.keys import device_key, stack_key, versions_key
+from trnbench.compare.labels import distinct_labels, stack_labels
 from trnbench.compare.model import Axis
-from trnbench.records.fingerprint import LEFT_OUT_VERSIONS
 from trnbench.records.ids import instant
 from trnbench.records.schema import Record
 
@@ -70,25 +70,6 @@ def newest_attempts(records: Iterable[Record]) -> tuple[list[Attempt], list[Reco
     superseded = [record for attempts in by_run.values() for record in attempts[:-1]]
     ordered = in_time_order(attempt.record for attempt in newest.values())
     return [newest[record.record_id] for record in ordered], superseded
-
-
-def device_key(record: Record) -> tuple[Hashable, ...]:
-    """What makes two records the same machine: device, counts, instance type and every fact about the host's CPU."""
-    device = record.device
-    facts = tuple(sorted((name, str(value)) for name, value in record.environment.cpu.items()))
-    return (device.backend, device.platform, device.chip, device.chips, device.cores, device.instance_type or "", facts)
-
-
-def versions_key(record: Record) -> tuple[tuple[str, str], ...]:
-    """The software versions that tell stacks apart (not the harness itself, nor the kernel)."""
-    versions = record.environment.versions
-    return tuple(sorted((name, version) for name, version in versions.items() if name not in LEFT_OUT_VERSIONS))
-
-
-def stack_key(record: Record) -> tuple[Hashable, ...]:
-    """Software versions and settings together."""
-    flags = tuple(sorted((name, str(value)) for name, value in record.environment.flags.items()))
-    return (versions_key(record), flags)
 
 
 def find_pairs(records: Sequence[Record], axis: Axis) -> tuple[list[Pair], list[tuple[Record, str]]]:
@@ -179,7 +160,7 @@ def _device_pairs(group: list[Record]) -> tuple[list[Pair], list[tuple[Record, s
         sides.append(kept)
         alone += older
     sides.sort(key=lambda records: _device_order(records[-1]))
-    labels = _distinct_labels(sides)
+    labels = distinct_labels(sides)
     made = [_side(label, records) for label, records in zip(labels, sides, strict=True)]
     pairs = [
         Pair(axis="device", a=a, b=b)
@@ -242,64 +223,3 @@ def _stack_pairs(group: list[Record]) -> tuple[list[Pair], list[tuple[Record, st
             label_new, label_old = stack_labels(newer[-1], older[-1])
             pairs.append(Pair(axis="stack", a=_side(label_new, newer), b=_side(label_old, older)))
     return pairs, alone
-
-
-def stack_labels(a: Record, b: Record) -> tuple[str, str]:
-    """Names for two stacks by what differs: `torch 2.14.0` against `torch 2.13.0`."""
-    first = {**dict(versions_key(a)), **{name: str(value) for name, value in a.environment.flags.items()}}
-    second = {**dict(versions_key(b)), **{name: str(value) for name, value in b.environment.flags.items()}}
-    differing = [name for name in sorted({*first, *second}) if first.get(name) != second.get(name)]
-
-    def named(stack: dict[str, str]) -> str:
-        return ", ".join(f"{name} {stack.get(name, 'absent')}" for name in differing)
-
-    return named(first), named(second)
-
-
-def device_label(record: Record) -> str:
-    """A device in words: `16 x Trainium2 (neuron)`."""
-    device = record.device
-    known = chips().get(device.chip)
-    name = known.label if known else device.chip
-    count = f"{device.chips} x " if device.chips > 1 else ""
-    return f"{count}{name} ({device.backend})"
-
-
-def _distinct_labels(sides: list[list[Record]]) -> list[str]:
-    """Labels of devices, with instance type, CPU or number added only where two would read the same."""
-    newest = [records[-1] for records in sides]
-    label_makers: list[Callable[[Record], str]] = [
-        device_label,
-        lambda record: f"{device_label(record)} on {record.device.instance_type or 'no known instance type'}",
-        lambda record: f"{device_label(record)} on {_host_label(record)}",
-    ]
-    for make in label_makers:
-        labels = [make(record) for record in newest]
-        if len(set(labels)) == len(labels):
-            return labels
-    return [f"{label_makers[-1](record)}, machine {number}" for number, record in enumerate(newest, start=1)]
-
-
-def _host_label(record: Record) -> str:
-    cpu = record.environment.cpu
-    threads = f", {cpu['threads']} threads" if "threads" in cpu else ""
-    place = f"{record.device.instance_type}, " if record.device.instance_type else ""
-    return f"{place}{cpu.get('model', 'unknown CPU')}{threads}"
-
-
-def case_order(case: Case) -> tuple[Hashable, ...]:
-    """A sort key that puts batches and sequences in the order of numbers, and phases and precisions in that of use."""
-    return (
-        case.suite,
-        TIERS.index(case.tier),
-        case.workload,
-        PHASES.index(case.phase),
-        PRECISIONS.index(case.precision),
-        MODES.index(case.mode),
-        case.batch,
-        case.sequence,
-        case.micro_batch,
-        case.new_tokens,
-        tuple(sorted(case.parallel.items())),
-        (case.cache, case.tuning, case.version),
-    )
