@@ -32,10 +32,14 @@ def suites_root(suites: Path) -> Path:
 
 
 def pytest_command(suites: Path) -> list[str]:
-    """The start of every pytest command line that the driver runs."""
+    """The start of every pytest command line that the driver runs.
+
+    Nothing is cached in the user's folder, and hypothesis, where installed, is kept from loading a second's worth of
+    modules into processes that have no use for it.
+    """
     return [
-        *(sys.executable, "-m", "pytest"),
-        *(f"--rootdir={suites_root(suites)}", "-p", "no:cacheprovider", "-q", "--color=no"),
+        *(sys.executable, "-m", "pytest", f"--rootdir={suites_root(suites)}", "-q", "--color=no"),
+        *("-p", "no:cacheprovider", "-p", "no:hypothesispytest"),
     ]
 
 

@@ -152,8 +152,11 @@ def _run_case(
 
 
 def _case_command(options: RunOptions, item: Listed, run_id: str) -> list[str]:
+    # Without capture, what a runtime prints from C before it takes the process down reaches the reason in the record.
     command = [
         *pytest_command(options.suites),
+        "--capture=no",
+        "--tb=short",
         f"{suites_root(options.suites)}/{item.nodeid}",
         *("--backend", options.backend, "--results-dir", str(options.results.absolute()), "--run-id", run_id),
     ]

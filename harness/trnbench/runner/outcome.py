@@ -18,13 +18,19 @@ SHELL_SIGNAL_BASE = 128
 BENIGN: frozenset[Status] = frozenset({Status.OK, Status.SKIPPED, Status.UNSUPPORTED})
 """Outcomes that do not make a run fail: a case that does not apply here says nothing against the code or the chip."""
 
-_PYTEST_NOISE = re.compile(r"^(=+|-+|_+|\.+|[FEsx.]+\s+\[|no tests ran|\d+ \w+ in |FAILED |ERROR |Current thread)")
+_FRAME = re.compile(r"=+|-+|_+|\.+|[FEsx.]+\s+\[|no tests ran|\d+ \w+ in |FAILED |ERROR |Current thread")
+"""Starts of lines in which pytest frames what others said."""
 
+_ERROR_LINE = re.compile(r"E\s{2,}(?=\S)")
+_QUOTED_SOURCE = "    "
+"""Tracebacks indent the source lines they quote; what such a line mentions did not happen."""
 
 _EXIT_CODES: dict[int | None, tuple[Status, str]] = {
     ExitCode.CLEAN: (Status.SKIPPED, "the test ended without measuring anything"),
     ExitCode.NOTHING_MEASURED: (Status.SKIPPED, "the test ended without measuring anything"),
     ExitCode.FAILED: (Status.FAILED, "the test failed before it measured anything"),
+    ExitCode.USAGE: (Status.FAILED, "pytest could not run the test"),
+    ExitCode.BACKEND_UNAVAILABLE: (Status.CRASHED, "the backend opened for the probe but not for the case"),
 }
 
 
@@ -37,13 +43,15 @@ class Outcome(NamedTuple):
 
 def judge(child: ChildResult, timeout: float) -> Outcome:
     """Say why a child left no record. Memory is named as the cause only where its own output says so."""
-    said = said_last(child.output)
+    lines = spoken_lines(child.output)
+    said = last_words(lines)
     if child.interrupted:
         return Outcome(Status.INTERRUPTED, "the run was interrupted while this case was running")
     if child.timed_out:
         undead = "; its process survived SIGKILL and still holds the device" if child.returncode is None else ""
         return Outcome(Status.TIMEOUT, _with_words(f"ran longer than the limit of {timeout:g} s{undead}", said))
-    evidence = classify_message(child.output)
+    text = "\n".join(_ERROR_LINE.sub("", line) for line in lines)
+    evidence = classify_message(text)
     number = _signal_number(child.returncode)
     if number is not None:
         ended = f"the process was killed by {_signal_name(number)}"
@@ -52,20 +60,24 @@ def judge(child: ChildResult, timeout: float) -> Outcome:
         status = Status.OOM if evidence is Status.OOM else Status.CRASHED
         return Outcome(status, _with_words(ended, said))
     if evidence is not None:
-        return Outcome(evidence, bounded(failure_reason(child.output)))
+        return Outcome(evidence, bounded(failure_reason(text)))
     status, sentence = _EXIT_CODES.get(
         child.returncode, (Status.CRASHED, f"the process ended with exit code {child.returncode}")
     )
     return Outcome(status, _with_words(sentence, said))
 
 
-def said_last(output: str) -> str:
-    """The most telling line of a pytest child's output: its last error line, else the last line that is not frame."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line[1:].strip() for line in lines if re.match(r"E\s{2,}\S", line)]
-    if errors:
-        return errors[-1]
-    return next((line for line in reversed(lines) if not _PYTEST_NOISE.match(line)), "")
+def spoken_lines(output: str) -> list[str]:
+    """The lines that a pytest child or the runtime in it said, without pytest's frame and quoted source code."""
+    lines = (line.rstrip() for line in output.splitlines())
+    return [line for line in lines if line and not line.startswith(_QUOTED_SOURCE) and not _FRAME.match(line)]
+
+
+def last_words(lines: list[str]) -> str:
+    """The most telling of `spoken_lines`: the head of the last error that pytest reports, else the last line."""
+    errors = [_ERROR_LINE.sub("", line) for line in lines if _ERROR_LINE.match(line)]
+    heads = [line for line in errors if re.match(r"[\w.]+(: |$)", line)]
+    return (heads or errors or lines or [""])[-1]
 
 
 def bounded(text: str) -> str:

@@ -63,9 +63,10 @@ class _Tail:
 def run_child(command: Sequence[str], *, timeout: float, stop: Stop, grace: float = GRACE_SECONDS) -> ChildResult:
     """Run `command` for at most `timeout` seconds, or until `stop` is requested, and leave no process of it behind.
 
-    The child leads a new session. Its whole process group gets SIGTERM and, after `grace` seconds, SIGKILL; the
-    group is killed too when the child itself ended by itself, since it may have left something running. The child
-    inherits the read end of a pipe (`watchdog.PARENT_PIPE`) that reports the driver's death to it.
+    The child leads a new session. On a stop request its whole process group gets SIGTERM and, after `grace` seconds,
+    SIGKILL: a pytest child uses that time to record that it was interrupted. A child past its timeout has had its
+    time, and the record must say `timeout`: its group is killed at once, as is what a child that ended by itself left
+    running. The child inherits the read end of a pipe (`watchdog.PARENT_PIPE`) that reports the driver's death to it.
     """
     read_end, write_end = os.pipe()
     started = time.monotonic()
@@ -90,7 +91,7 @@ def run_child(command: Sequence[str], *, timeout: float, stop: Stop, grace: floa
     try:
         timed_out = not _wait(child, started + timeout, stop)
         interrupted = timed_out and stop.requested
-        _end_group(child, grace if timed_out else 0.0)
+        _end_group(child, grace if interrupted else 0.0)
     finally:
         stop.group = None
         os.close(write_end)
