@@ -1,0 +1,54 @@
+"""File names of pages and text that is safe to draw: what a record contains cannot leave its file or its tag."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trnbench.records.schema import Record
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_LONGEST = 160
+
+
+def file_stem(text: str) -> str:
+    """A file name without folder or suffix. Text that had to be changed carries a hash, so no two texts share a name.
+
+    File systems that ignore case would merge names that differ only in it, so capitals count as a change.
+    """
+    safe = _UNSAFE.sub("_", text).strip("._-").lower()
+    if safe == text and len(safe) <= _LONGEST:
+        return safe
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    return f"{safe[:_LONGEST]}-{digest}" if safe else f"x-{digest}"
+
+
+def printable(text: str) -> str:
+    """`text` without the control characters and lone surrogates that no XML or UTF-8 file can hold."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+def record_page(record: Record) -> str:
+    """Path of the record's page, relative to the site's root."""
+    return f"records/{file_stem(record.record_id)}.html"
+
+
+def run_page(run_id: str) -> str:
+    """Path of the run's page, relative to the site's root."""
+    return f"runs/{file_stem(run_id)}.html"
+
+
+def comparison_page(comparison_id: str) -> str:
+    """Path of the comparison's page, relative to the site's root."""
+    return f"comparisons/{file_stem(comparison_id)}.html"
+
+
+def rerun_command(record: Record, runs: int = 1) -> str:
+    """One line that measures the record's case again on the same backend, in a checkout of this repository."""
+    return shlex.join(
+        ["trnbench", "run", "--backend", record.device.backend, "--select", record.case.id, "--runs", str(runs)]
+    )

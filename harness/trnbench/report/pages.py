@@ -1,0 +1,146 @@
+"""From material to files: renders every page, figure, record copy and export of the site, all in memory and sorted."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from trnbench import wording
+from trnbench.report.comparison_page import build_comparison
+from trnbench.report.export import comparison_csv, comparison_json
+from trnbench.report.index_page import build_index, runs_table
+from trnbench.report.material import Material, assert_complete
+from trnbench.report.names import comparison_page, file_stem, printable, record_page, run_page
+from trnbench.report.record_page import build_record
+from trnbench.report.run_page import build_run
+from trnbench.status import UsageError
+
+if TYPE_CHECKING:
+    from trnbench.report.views import Figure
+
+_NAVIGATION = (("Answer", "index.html"), ("Runs", "runs.html"), ("How to read it", "reading.html"))
+
+
+class PageInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A page's place in the site, its title and its one-line description."""
+
+    path: str
+    title: str
+    description: str
+
+
+class SiteInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What every page carries."""
+
+    title: str
+    navigation: tuple[tuple[str, str], ...]
+    disclaimer: str
+    simulated_notice: str
+
+
+class Files:
+    """The files of the site by path from its root. Two different contents under one path are refused."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+
+    def add(self, path: str, data: bytes) -> None:
+        """Add a file. Raises `UsageError` where another content already has the path."""
+        if self._files.setdefault(path, data) != data:
+            raise UsageError(f"two different contents for {path}: two records or comparisons share one id")
+
+    def sorted(self) -> dict[str, bytes]:
+        """All files, by path."""
+        return dict(sorted(self._files.items()))
+
+    @property
+    def pages(self) -> int:
+        """How many HTML pages there are."""
+        return sum(path.endswith(".html") for path in self._files)
+
+
+class Renderer:
+    """Renders templates with autoescape always on; a name that a template uses and nobody gave is an error."""
+
+    def __init__(self, material: Material) -> None:
+        self.files = Files()
+        self._environment = Environment(
+            loader=PackageLoader("trnbench.report", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            finalize=lambda value: printable(value) if type(value) is str else value,
+        )
+        self._site = SiteInfo(
+            title=material.title,
+            navigation=_NAVIGATION,
+            disclaimer=wording.DISCLAIMER,
+            simulated_notice=wording.SIMULATED_NOTICE if material.shows_simulated else "",
+        )
+
+    def page(self, template: str, path: str, title: str, description: str, view: object) -> None:
+        """Render one page into the files."""
+        html = self._environment.get_template(template).render(
+            view=view,
+            site=self._site,
+            page=PageInfo(path=path, title=title, description=description),
+            root="../" * path.count("/"),
+        )
+        self.files.add(path, html.encode("utf-8"))
+
+    def figures(self, figures: list[Figure]) -> None:
+        """Add the image files of the figures."""
+        for figure in figures:
+            for path, data in figure.files.items():
+                self.files.add(path, data)
+
+
+def render(material: Material) -> Files:
+    """Every file of the site except its manifest."""
+    renderer = Renderer(material)
+    index = build_index(material)
+    renderer.page("index.html.j2", "index.html", material.title, index.lead, index)
+    renderer.figures([figure for section in index.sections for group in section.groups for figure in group.figures])
+    renderer.page("runs.html.j2", "runs.html", "Runs", "Every run, newest first", runs_table(material, "runs-table"))
+    renderer.page("reading.html.j2", "reading.html", "How to read it", "What the words on these pages mean", None)
+    _comparisons(renderer, material)
+    _runs(renderer, material)
+    _records(renderer, material)
+    static = files("trnbench.report") / "static"
+    for file in sorted(static.iterdir(), key=lambda file: file.name):
+        renderer.files.add(f"static/{file.name}", file.read_bytes())
+    return renderer.files
+
+
+def _comparisons(renderer: Renderer, material: Material) -> None:
+    for comparison in material.comparisons:
+        page = build_comparison(comparison, material.today)
+        path = comparison_page(comparison.id)
+        renderer.page("comparison.html.j2", path, page.title, f"{page.answer.headline}. {page.answer.why}", page)
+        renderer.figures(page.figures)
+        stem = f"comparisons/{file_stem(comparison.id)}"
+        renderer.files.add(f"{stem}.csv", comparison_csv(comparison))
+        renderer.files.add(f"{stem}.json", comparison_json(comparison))
+
+
+def _runs(renderer: Renderer, material: Material) -> None:
+    for run in material.runs():
+        page = build_run(run, material)
+        renderer.page("run.html.j2", run_page(run.id), page.title, page.headline, page)
+        renderer.figures([page.figure])
+
+
+def _records(renderer: Renderer, material: Material) -> None:
+    shown = []
+    for entry in material.entries:
+        page, path = build_record(entry, material), record_page(entry.record)
+        status = entry.record.status.value.replace("_", " ")
+        renderer.page("record.html.j2", path, page.title, f"{page.title}: {status}", page)
+        renderer.files.add(f"records/{file_stem(entry.record.record_id)}.json", entry.data)
+        shown.append(path)
+    assert_complete(len(material.entries), [len(set(shown))], "pages of records")

@@ -1,0 +1,214 @@
+"""A record's page: what was measured and checked, on what, why anything is missing, and how to measure it again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from trnbench.compare.metrics import METRICS, ImpossibleValueError, headline_metric, metric_values, mfu
+from trnbench.report.format import byte_size, count, number, percent, seconds, usd, utc
+from trnbench.report.material import UNKNOWN, Entry, Material
+from trnbench.report.names import comparison_page, file_stem, rerun_command, run_page
+from trnbench.report.record_tables import (
+    artifacts_table,
+    checks_table,
+    environment_table,
+    rounds_table,
+    unknown_table,
+    warmup_table,
+)
+from trnbench.report.verdicts import status_tag, verdict_tag
+from trnbench.report.views import Cell, Column, Fact, Table, TableRow, Tag
+
+if TYPE_CHECKING:
+    from trnbench.case import Case
+    from trnbench.records.schema import Record
+
+
+class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one record's page shows."""
+
+    title: str
+    status: Tag
+    reason: str
+    facts: list[Fact]
+    values: Table
+    rounds: Table
+    warmup: Table
+    checks: Table
+    case: list[Fact]
+    device: list[Fact]
+    environment: Table
+    unknown: Table
+    artifacts: Table
+    comparisons: Table
+    alone: list[str]
+    command: str
+    file: Cell
+    stored_as: str
+
+
+def build_record(entry: Entry, material: Material) -> RecordPage:
+    """The page of one record."""
+    record = entry.record
+    return RecordPage(
+        title=record.case.id,
+        status=status_tag(record.status),
+        reason=record.reason,
+        facts=_facts(entry, material),
+        values=_values(record),
+        rounds=rounds_table(record),
+        warmup=warmup_table(record),
+        checks=checks_table(record),
+        case=case_facts(record.case),
+        device=_device(record),
+        environment=environment_table(record),
+        unknown=unknown_table(record),
+        artifacts=artifacts_table(record),
+        comparisons=_comparisons(record, material),
+        alone=material.alone.get(record.record_id, []),
+        command=rerun_command(record),
+        file=Cell("The record as stored (JSON)", f"records/{file_stem(record.record_id)}.json"),
+        stored_as=entry.path,
+    )
+
+
+def case_facts(case: Case) -> list[Fact]:
+    """The case: what two measurements must share before they may be compared."""
+    values: list[tuple[str, str]] = [
+        ("Suite", case.suite),
+        ("Workload", case.workload),
+        ("Phase", case.phase),
+        ("Precision", case.precision),
+        ("Mode", case.mode),
+        ("Batch", f"{count(case.batch, 'sequence')}, micro-batch {case.micro_batch:,}"),
+        ("Sequence", count(case.sequence, "token")),
+        ("New tokens", f"{case.new_tokens:,}"),
+        ("Data caches", case.cache),
+        ("Tier", case.tier),
+        ("Tuning", case.tuning),
+        ("Parallel plan", ", ".join(f"{axis} {degree}" for axis, degree in sorted(case.parallel.items())) or "none"),
+        ("Version", case.version or "none"),
+    ]
+    return [Fact(name, Cell(text)) for name, text in values]
+
+
+def _facts(entry: Entry, material: Material) -> list[Fact]:
+    record = entry.record
+    run = next(run for run in material.runs() if run.id == record.run_id)
+    attempt, attempts = run.attempt(record)
+    price = record.price
+    return [
+        Fact("Run", Cell(record.run_id, run_page(record.run_id))),
+        Fact("Started", Cell(utc(record.started_at))),
+        Fact("Finished", Cell(utc(record.finished_at))),
+        Fact("Attempt", Cell(f"{attempt:,} of {attempts:,} in this run; the newest counts")),
+        Fact("Simulated", Cell("yes" if record.simulated else "no")),
+        Fact(
+            "Price in force",
+            Cell(
+                f"{usd(price.usd_per_hour)} an hour, {price.instance_type}, {price.region}, {price.term}",
+                note=f"{price.as_of}, {price.source}",
+            )
+            if price
+            else Cell("none", note=record.unknown.get("price", "")),
+        ),
+        Fact("Stored as", Cell(entry.path)),
+    ]
+
+
+def _values(record: Record) -> Table:
+    headline = headline_metric(record.case).name
+    rows = [
+        TableRow(
+            [
+                Cell(name.replace("_", " "), note="decides comparisons" if name == headline else ""),
+                Cell(number(value)),
+                Cell(METRICS[name].unit),
+                Cell(METRICS[name].definition),
+            ]
+        )
+        for name, value in metric_values(record).items()
+    ]
+    if record.measurement:
+        rows.append(_utilisation(record))
+    return Table(
+        id="values-table",
+        caption="Values computed from this record",
+        columns=[Column("Metric", "name"), Column("Value", "n"), Column("Unit"), Column("Definition", "reason")],
+        rows=rows,
+    )
+
+
+def _utilisation(record: Record) -> TableRow:
+    """Model FLOP/s utilisation with everything it rests on, or why there is none (an impossible one included)."""
+    name = Cell("model FLOP/s utilisation")
+    try:
+        found = mfu(record)
+    except ImpossibleValueError as error:
+        return TableRow([name, Cell("error"), Cell(), Cell(str(error))])
+    if isinstance(found, str):
+        return TableRow([name, Cell("n/a"), Cell(), Cell(found)])
+    basis = (
+        f"convention {found.convention}; dense {found.precision} peak ({found.format}) of "
+        f"{found.peak_per_second:.4g} FLOP/s on {found.chips:g} chips; {found.peak_source}, {found.peak_as_of}"
+    )
+    return TableRow([name, Cell(percent(found.value)), Cell(), Cell(basis)])
+
+
+def _device(record: Record) -> list[Fact]:
+    device, measured = record.device, record.measurement
+    values: list[tuple[str, str | None, str]] = [
+        ("Backend", device.backend, ""),
+        ("Platform", device.platform, ""),
+        ("Chip", device.chip, ""),
+        ("Chips", f"{device.chips:,}", ""),
+        ("Cores", f"{device.cores:,}", ""),
+        ("Memory of a chip", byte_size(device.memory_bytes) if device.memory_bytes else None, "device.memory_bytes"),
+        ("Instance type", device.instance_type, "device.instance_type"),
+        ("Region", device.region, "device.region"),
+        *((f"Read back: {name}", str(value), "") for name, value in sorted(device.read_back.items())),
+    ]
+    if measured:
+        peak = measured.memory.peak_bytes
+        values += [
+            ("Clock", measured.clock, ""),
+            ("Waited by", measured.sync, ""),
+            ("First step", seconds(measured.compile.first_step_seconds), ""),
+            ("Compiles", _plain(measured.compile.count), "measurement.compile.count"),
+            ("Compile time", _timed(measured.compile.seconds), "measurement.compile.seconds"),
+            ("Compile cache", measured.compile.cache, "measurement.compile.cache"),
+            ("Peak memory", byte_size(peak) if peak is not None else None, "measurement.memory.peak_bytes"),
+            ("Memory counter", measured.memory.source, ""),
+            ("Energy source", measured.energy_source, "measurement.energy_source"),
+        ]
+        if measured.flops:
+            values.append(
+                ("Operations of a round", f"{measured.flops.value:,} FLOP", ""),
+            )
+            values.append(("FLOP convention", measured.flops.convention, ""))
+    return [
+        Fact(name, Cell(text) if text is not None else Cell(UNKNOWN, note=record.unknown.get(path, "")))
+        for name, text, path in values
+    ]
+
+
+def _plain(value: int | None) -> str | None:
+    return None if value is None else f"{value:,}"
+
+
+def _timed(value: float | None) -> str | None:
+    return None if value is None else seconds(value)
+
+
+def _comparisons(record: Record, material: Material) -> Table:
+    return Table(
+        id="comparisons-table",
+        caption="Comparisons in which this record counts",
+        columns=[Column("Comparison", "name"), Column("Verdict", "nowrap")],
+        rows=[
+            TableRow([Cell(one.title, comparison_page(one.id)), Cell(tag=verdict_tag(one))])
+            for one in material.comparisons_of(record.record_id)
+        ],
+    )

@@ -1,0 +1,147 @@
+"""The tables of a record's page: rounds, warm-up, checks, environment, what is unknown, and files beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trnbench.report.format import number, seconds, trimmed
+from trnbench.report.material import UNKNOWN
+from trnbench.report.ordering import natural_key
+from trnbench.report.views import Cell, Column, Table, TableRow, Tag
+
+if TYPE_CHECKING:
+    from trnbench.records.schema import Record
+
+
+def rounds_table(record: Record) -> Table:
+    """Every timed round."""
+    rounds = record.measurement.rounds if record.measurement else []
+    units = sorted({unit for one in rounds for unit in one.items})
+    return Table(
+        id="rounds-table",
+        caption="Every timed round",
+        columns=[
+            Column("Round", "name"),
+            Column("Duration", "n"),
+            *(Column(unit.replace("_", " ").capitalize(), "n") for unit in units),
+            Column("Compiles", "n"),
+            Column("Fallbacks", "n"),
+            Column("Energy", "n", "joules"),
+        ],
+        rows=[
+            TableRow(
+                [
+                    Cell(f"{place:,}"),
+                    Cell(seconds(one.seconds)),
+                    *(Cell(number(one.items.get(unit))) for unit in units),
+                    Cell(number(one.compiles)),
+                    Cell(number(one.fallbacks)),
+                    Cell(number(one.energy_joules)),
+                ]
+            )
+            for place, one in enumerate(rounds, 1)
+        ],
+    )
+
+
+def warmup_table(record: Record) -> Table:
+    """The steps before the rounds."""
+    steps = record.measurement.warmup if record.measurement else []
+    return Table(
+        id="warmup-table",
+        caption="Warm-up steps, before the rounds",
+        columns=[Column("Step", "name"), Column("Duration", "n"), Column("Compiles", "n")],
+        rows=[
+            TableRow([Cell(f"{place:,}"), Cell(seconds(step.seconds)), Cell(number(step.compiles))])
+            for place, step in enumerate(steps, 1)
+        ],
+    )
+
+
+def checks_table(record: Record) -> Table:
+    """Every conformance check with its limit and verdict."""
+    return Table(
+        id="checks-table",
+        caption="Conformance checks",
+        columns=[
+            Column("Check", "name"),
+            Column("Level"),
+            Column("Error", "n"),
+            Column("Limit", "n"),
+            Column("Verdict", "nowrap"),
+            Column("Reference", "reason"),
+        ],
+        rows=[
+            TableRow(
+                [
+                    Cell(check.check, note=check.metric),
+                    Cell(check.level),
+                    Cell(trimmed(check.value)),
+                    Cell(trimmed(check.limit)),
+                    Cell(tag=check_tag(check.verdict), note=check.where),
+                    Cell(check.reference),
+                ]
+            )
+            for check in record.conformance
+        ],
+    )
+
+
+def check_tag(verdict: str) -> Tag:
+    """A check's verdict as a tag."""
+    if verdict == "pass":
+        return Tag("good", "\u2713", verdict)
+    return Tag("", "?", verdict) if verdict == "not checked" else Tag("bad", "\u2715", verdict)
+
+
+def environment_table(record: Record) -> Table:
+    """Versions, flags, host and checkout."""
+    environment = record.environment
+    git = environment.git
+    groups: list[tuple[str, dict[str, str]]] = [
+        ("version", dict(environment.versions)),
+        ("flag", {name: str(value) for name, value in environment.flags.items()}),
+        ("cpu", {name: str(value) for name, value in environment.cpu.items()}),
+        (
+            "checkout",
+            {
+                "commit": git.commit or UNKNOWN,
+                "dirty": UNKNOWN if git.dirty is None else str(git.dirty).lower(),
+                "diff hash": git.diff_hash or "none",
+            },
+        ),
+        (
+            "fingerprint",
+            {"value": environment.fingerprint, "version of its rule": str(environment.fingerprint_version)},
+        ),
+    ]
+    return Table(
+        id="environment-table",
+        caption="Software, flags and host",
+        columns=[Column("Kind", "name"), Column("Name", "nowrap"), Column("Value", "name")],
+        rows=[
+            TableRow([Cell(kind), Cell(name), Cell(values[name])])
+            for kind, values in groups
+            for name in sorted(values, key=natural_key)
+        ],
+    )
+
+
+def unknown_table(record: Record) -> Table:
+    """Every null of the record with its reason."""
+    return Table(
+        id="unknown-table",
+        caption="Values that are not known, and why",
+        columns=[Column("Value", "name"), Column("Why", "reason")],
+        rows=[TableRow([Cell(path), Cell(reason)]) for path, reason in sorted(record.unknown.items())],
+    )
+
+
+def artifacts_table(record: Record) -> Table:
+    """Files stored beside the record."""
+    return Table(
+        id="artifacts-table",
+        caption="Files beside the record",
+        columns=[Column("Name", "name"), Column("Path", "name"), Column("SHA-256", "name")],
+        rows=[TableRow([Cell(one.name), Cell(one.path), Cell(one.sha256)]) for one in record.artifacts],
+    )

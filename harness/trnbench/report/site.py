@@ -1,0 +1,117 @@
+"""`trnbench report`: from a folder of records to a static site that needs no server, no script and no network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from trnbench.catalog.prices import PriceTable
+from trnbench.compare.engine import CompareResult, compare_all
+from trnbench.records.store import Store
+from trnbench.report.answers import AXES
+from trnbench.report.format import instant
+from trnbench.report.material import Entry, Material, Refused, relative
+from trnbench.report.ordering import record_key
+from trnbench.report.pages import render
+from trnbench.report.publish import publish
+from trnbench.status import UsageError
+
+if TYPE_CHECKING:
+    from datetime import date
+    from pathlib import Path
+
+    from trnbench.records.schema import Record
+
+TITLE = "Trainium and GPUs, compared"
+
+
+class SiteSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a build did. `records_in` were read; those not shown are simulated ones that were not asked for.
+
+    `rejected` counts files that could not be read as records; the site lists each with its reason.
+    """
+
+    records_in: int
+    records_shown: int
+    comparisons: int
+    pages: int
+    rejected: int
+    out: Path
+
+
+def build_site(
+    results: Path, out: Path, *, allow_simulated: bool = False, today: date | None = None, title: str = TITLE
+) -> SiteSummary:
+    """Build the site of the records below `results` into `out` and return what was shown.
+
+    The same records give the same bytes. `today` ages the prices; by default it is the day of the newest record, so
+    that a rebuild changes nothing. Simulated records are shown only with `allow_simulated`, and every page then says
+    so. Raises `UsageError` where `results` is no folder or `out` is not ours to replace, and leaves a former site
+    untouched whenever the build fails.
+    """
+    if not results.is_dir():
+        raise UsageError(f"{results} is not a folder of results")
+    if _overlap(results.resolve(), out.resolve()):
+        raise UsageError(f"the site cannot lie in {out}: it and the results folder {results} must be apart")
+    material = gather(results, allow_simulated=allow_simulated, today=today, title=title)
+    files = render(material)
+    publish(out, files.sorted(), [entry.record.record_id for entry in material.entries])
+    return SiteSummary(
+        records_in=material.records_in,
+        records_shown=len(material.entries),
+        comparisons=len(material.comparisons),
+        pages=files.pages,
+        rejected=len(material.refused),
+        out=out,
+    )
+
+
+def gather(results: Path, *, allow_simulated: bool, today: date | None, title: str) -> Material:
+    """Load the store, leave simulated records out unless allowed, and compare along every axis."""
+    loaded = Store(results).load()
+    entries = [
+        Entry(record=one.record, path=relative(one.path, results), data=one.path.read_bytes())
+        for one in loaded.records
+        if allow_simulated or not one.record.simulated
+    ]
+    entries.sort(key=lambda entry: record_key(entry.record))
+    compared = _compare([entry.record for entry in entries], allow_simulated)
+    refused = [
+        Refused(path=relative(one.path, results), reason=_without_root(one.reason, results)) for one in loaded.rejected
+    ]
+    alone: dict[str, list[str]] = {}
+    for result in compared:
+        for record, reason in result.not_compared:
+            alone.setdefault(record.record_id, []).append(f"{result.axis}: {reason}")
+    return Material(
+        title=title,
+        entries=entries,
+        comparisons=[comparison for result in compared for comparison in result.comparisons],
+        alone=alone,
+        refused=sorted(refused, key=lambda one: one.path),
+        records_in=len(loaded.records),
+        simulated_left_out=len(loaded.records) - len(entries),
+        today=today or _newest_day([entry.record for entry in entries]),
+    )
+
+
+def _compare(records: list[Record], allow_simulated: bool) -> list[CompareResult]:
+    prices = PriceTable.load()
+    return [compare_all(records, axis, prices, allow_simulated) for axis in AXES]
+
+
+def _newest_day(records: list[Record]) -> date | None:
+    finished = [moment for record in records if (moment := instant(record.finished_at))]
+    return max(finished).date() if finished else None
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+def _without_root(reason: str, results: Path) -> str:
+    """No page prints where on its builder's machine the results lay."""
+    for root in (str(results.resolve()), str(results)):
+        reason = reason.replace(root + "/", "")
+    return reason
