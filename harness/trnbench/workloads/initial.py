@@ -29,7 +29,7 @@ COMPUTE_DTYPES: MappingProxyType[str, torch.dtype] = MappingProxyType(
 )
 """Dtype of matrix operands by precision. fp64 is the oracle's and belongs to no case."""
 
-_STEP = 2.0**-29
+_STEP = 2.0**-28
 _CHUNK_WORDS = 1 << 21
 
 
@@ -37,7 +37,7 @@ def initial_values(name: str, shape: tuple[int, ...], seed: int) -> npt.NDArray[
     """Initial value of the parameter `name`: ones for norms, else uniform on [-1/32, 1/32), deviation 0.018.
 
     Hugging Face's LlamaConfig draws from a normal distribution of deviation 0.02; a uniform one of nearly that width
-    needs no logarithm, whose last bit differs between machines. Every value is a multiple of 2^-29 below 2^-5, exact
+    needs no logarithm, whose last bit differs between machines. Every value is a multiple of 2^-28 up to 2^-5, exact
     in float32, so that a later cast to any narrower dtype is the only rounding.
     """
     if name.endswith("norm.weight"):
