@@ -36,9 +36,8 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 
 def run(suite: pytest.Pytester, *options: str) -> pytest.RunResult:
-    return suite.runpytest_inprocess(
-        "--backend", "fake", "--results-dir", "results", "-p", "no:cacheprovider", *options
-    )
+    arguments = ("--backend", "fake", "--results-dir", "results", "-p", "no:cacheprovider", *options)
+    return suite.runpytest_inprocess(*arguments, no_reraise_ctrlc=True)
 
 
 def records(suite: pytest.Pytester) -> list[Record]:

@@ -49,6 +49,9 @@ class MeasuringSession:
         self._sigterm_before = signal.signal(signal.SIGTERM, self._interrupt)
 
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:
+        if self.interrupted:
+            # The record of the interrupted case is being written; a second request adds nothing.
+            return
         self.stop_signal = signal.Signals(number)
         raise KeyboardInterrupt(self.stop_signal.name)
 
