@@ -36,9 +36,7 @@ neuron = torch_neuronx.neuron_dynamo_backend:neuron_backend
 
 def install(packages: Path, version: str = VERSION) -> Path:
     """Put the stand-in distribution into the folder `packages`; returns its dist-info folder."""
-    shutil.copytree(
-        HERE / "torch_neuronx", packages / "torch_neuronx", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(HERE / "torch_neuronx", packages / "torch_neuronx", ignore=shutil.ignore_patterns("__pycache__"))
     info = packages / f"torch_neuronx-{version}.dist-info"
     info.mkdir()
     major_minor = ".".join(version.split(".")[:2])

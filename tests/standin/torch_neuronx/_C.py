@@ -1,22 +1,18 @@
+# ruff: noqa: N999 - the real package's own name
 """The private bindings that a benchmark reads, with the field names of the real ones."""
 
 from __future__ import annotations
 
-import os
-
 from torch_neuronx._tracking import tracking
-
-_metrics_enabled = os.environ.get("TORCH_NEURONX_METRICS_ENABLED", "0") == "1"
 
 
 def _neuron_set_metrics_enabled(enabled: bool) -> None:
-    global _metrics_enabled
-    _metrics_enabled = enabled
+    tracking.metrics_enabled = enabled
 
 
 def _get_compilation_cache_stats() -> dict[str, float]:
     """Counters of the compilation cache; all zero unless metrics are enabled, as in the real package."""
-    on = int(_metrics_enabled)
+    on = int(tracking.metrics_enabled)
     total = tracking.hits + tracking.compiles
     return {
         "total_entries": tracking.compiles,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 

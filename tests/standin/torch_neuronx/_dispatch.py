@@ -15,24 +15,33 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from torch_neuronx import _knobs
 from torch_neuronx._runtime import Buffer, cores, out_of_memory, worker
-from torch_neuronx._tensor import NeuronTensor, Slot, meta_like
+from torch_neuronx._tensor import Layout, NeuronTensor, Slot, meta_like
 from torch_neuronx._tracking import tracking
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")
 META = torch.device("meta")
 
-HOST_OPERATORS = frozenset(
-    f"{prefix}{name}"
-    for prefix in ("", "linalg_", "_linalg_")
-    for name in ("cholesky", "cholesky_ex", "cholesky_solve", "cholesky_inverse", "det", "slogdet", "eig", "eigh",
-                 "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "ldl_factor", "lstsq", "lu",
-                 "lu_factor", "lu_factor_ex", "lu_solve", "qr", "solve", "solve_ex", "solve_triangular", "svd", "svdvals",
-                 "triangular_solve", "geqrf", "ormqr")
-)  # fmt: skip
+_LINEAR_ALGEBRA = (
+    *("cholesky", "cholesky_ex", "cholesky_solve", "cholesky_inverse", "det", "slogdet", "eig", "eigh", "eigvals"),
+    *("eigvalsh", "householder_product", "inv", "inv_ex", "ldl_factor", "lstsq", "lu", "lu_factor", "lu_factor_ex"),
+    *(
+        "lu_solve",
+        "qr",
+        "solve",
+        "solve_ex",
+        "solve_triangular",
+        "svd",
+        "svdvals",
+        "triangular_solve",
+        "geqrf",
+        "ormqr",
+    ),
+)
+HOST_OPERATORS = frozenset(f"{prefix}{name}" for prefix in ("", "linalg_", "_linalg_") for name in _LINEAR_ALGEBRA)
 """Operators without an implementation on the device: they run on the host, and are listed."""
 
-_specs: dict[Any, Any] = {}
+_known_layouts: dict[Any, Any] = {}
 
 _RELEASING = {
     aten.mm.default: torch.mm,
@@ -41,17 +50,6 @@ _RELEASING = {
     aten.baddbmm.default: torch.baddbmm,
 }
 """Heavy operators by the function that lets go of the interpreter lock; a call through torch.ops keeps it."""
-
-
-class _Spec:
-    """Layout of one output."""
-
-    __slots__ = ("dtype", "nbytes", "offset", "size", "stride")
-
-    def __init__(self, meta: torch.Tensor) -> None:
-        self.size, self.stride = tuple(meta.shape), meta.stride()
-        self.offset, self.dtype = meta.storage_offset(), meta.dtype
-        self.nbytes = meta.untyped_storage().nbytes()
 
 
 def _map(value: Any, change: Any) -> Any:
@@ -85,33 +83,27 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def run(operator: Any, args: Any, kwargs: Any) -> Any:
+    """Execute one operator: trace it, read it on the host, fall back to the host, or queue it for the device."""
     inputs = _tensors((args, kwargs))
     if any(_is_traced(tensor) for tensor in inputs):
         return _trace(operator, args, kwargs)
+    if any(tensor.device.type == "meta" for tensor in inputs):
+        # Inside of a fake tensor: a meta tensor that carries this device's dispatch key.
+        return operator.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.Meta), *args, **kwargs)
     cores.take()
-    name = operator._schema.name.removeprefix("aten::")
-    if operator in (aten.copy_.default, aten._copy_from.default):
-        source, target = (args[1], args[0]) if operator is aten.copy_.default else (args[0], args[1])
-        return copy(source, target)
-    if operator is aten._to_copy.default:
-        target_device = kwargs.get("device")
-        if target_device is not None and target_device.type == "cpu":
-            return _on_host(operator, args, kwargs)
-        if not isinstance(args[0], NeuronTensor):
-            with torch.no_grad():
-                return _to_device(operator(args[0].detach(), **{**kwargs, "device": CPU}))
-    if operator in (aten._local_scalar_dense.default, aten.equal.default, aten.is_nonzero.default):
+    if operator in _TRANSFERS:
+        return _TRANSFERS[operator](args, kwargs)
+    if operator in _READS:
         return _on_host(operator, args, kwargs)
+    name = operator._schema.name.removeprefix("aten::")
     if name == _knobs.oom_operator():
         raise out_of_memory(sum(tensor.nbytes for tensor in inputs))
-    if name in HOST_OPERATORS:
-        return _fall_back(operator, name, args, kwargs)
     _refuse_mixed_devices(name, inputs)
-    spec = _spec(operator, args, kwargs, has_inputs=bool(inputs))
-    if spec is None:
+    layouts = None if name in HOST_OPERATORS else _layouts(operator, args, kwargs, has_inputs=bool(inputs))
+    if layouts is None:
         return _fall_back(operator, name, args, kwargs)
     tracking.ran_on_device(f"aten::{name}")
-    return _submit(operator, args, kwargs, spec)
+    return _submit(operator, args, kwargs, layouts)
 
 
 def copy(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
@@ -130,8 +122,30 @@ def copy(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False)
     return target
 
 
+def _to_copy(args: Any, kwargs: Any) -> Any:
+    """Tensor.to: between host and device in both directions, or a change of type on the device."""
+    operator = aten._to_copy.default
+    target = kwargs.get("device")
+    if target is not None and target.type == "cpu":
+        return _on_host(operator, args, kwargs)
+    if not isinstance(args[0], NeuronTensor):
+        with torch.no_grad():
+            return _to_device(operator(args[0].detach(), **{**kwargs, "device": CPU}))
+    return _submit(operator, args, kwargs, _layouts(operator, args, kwargs, has_inputs=True))
+
+
+_TRANSFERS = {
+    aten.copy_.default: lambda args, _: copy(args[1], args[0]),
+    aten._copy_from.default: lambda args, _: copy(args[0], args[1]),
+    aten._to_copy.default: _to_copy,
+}
+_READS = frozenset({aten._local_scalar_dense.default, aten.equal.default, aten.is_nonzero.default})
+
+
 def _is_traced(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, FakeTensor) or (isinstance(tensor, NeuronTensor) and tensor.slot is None)
+    if isinstance(tensor, NeuronTensor):
+        return tensor.slot is None
+    return isinstance(tensor, FakeTensor)
 
 
 def _refuse_mixed_devices(name: str, inputs: list[torch.Tensor]) -> None:
@@ -140,59 +154,58 @@ def _refuse_mixed_devices(name: str, inputs: list[torch.Tensor]) -> None:
             raise RuntimeError(f"aten::{name}: expected all tensors on neuron:0, but found one on {tensor.device}")
 
 
-def _spec(operator: Any, args: Any, kwargs: Any, has_inputs: bool) -> Any:
+def _layouts(operator: Any, args: Any, kwargs: Any, has_inputs: bool) -> Any:
     """Layout of the outputs, by running the meta kernel once per signature; None where shapes depend on values."""
     key = (operator, _key(args, not has_inputs), _key(kwargs, not has_inputs))
-    if key in _specs:
-        tracking.hit()
-        return _specs[key]
     started = time.perf_counter()
-
-    def to_meta(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return meta_like(tuple(value.shape), value.stride(), value.storage_offset(), value.dtype)
-        return META if isinstance(value, torch.device) else value
-
-    try:
-        with torch.no_grad():
-            metas = operator(*_map(args, to_meta), **_map(kwargs, to_meta))
-    except NotImplementedError:
-        return None
-    except RuntimeError as error:
-        if "meta" not in str(error).lower():
-            raise
-        return None
-    spec = _map(metas, lambda value: _Spec(value) if isinstance(value, torch.Tensor) else value)
-    tracking.compiled(time.perf_counter() - started)
-    _specs[key] = spec
-    return spec
+    if key not in _known_layouts:
+        try:
+            with torch.no_grad():
+                metas = operator(*_map(args, _to_meta), **_map(kwargs, _to_meta))
+        except NotImplementedError:
+            return None
+        except RuntimeError as error:
+            if "meta" not in str(error).lower():
+                raise
+            return None
+        _known_layouts[key] = _map(metas, lambda meta: Layout(meta) if isinstance(meta, torch.Tensor) else meta)
+    tracking.kernel(key, time.perf_counter() - started)
+    return _known_layouts[key]
 
 
-def _submit(operator: Any, args: Any, kwargs: Any, spec: Any) -> Any:
+def _to_meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return meta_like(value)
+    return META if isinstance(value, torch.device) else value
+
+
+def _submit(operator: Any, args: Any, kwargs: Any, layouts: Any) -> Any:
     schema = operator._schema
-    made: list[tuple[Slot, _Spec, bool]] = []
+    made: list[tuple[Slot, Layout, bool]] = []
     single = len(schema.returns) == 1
 
     def output(index: int, value: Any) -> Any:
         info = schema.returns[index].alias_info
         base = _aliased(schema, args, kwargs, info) if info is not None else None
         if info is not None and info.is_write:
+            if isinstance(value, Layout) and value.size != tuple(base.shape):
+                raise NotImplementedError(f"{operator}: a tensor of the simulated device cannot change its shape")
             return base
 
         def tensor(layout: Any) -> Any:
-            if not isinstance(layout, _Spec):
+            if not isinstance(layout, Layout):
                 return layout
             slot = Slot()
             view = isinstance(base, NeuronTensor)
             buffer = base.buffer if view else Buffer(layout.nbytes)
             made.append((slot, layout, view))
-            return NeuronTensor(layout.size, layout.stride, layout.offset, layout.dtype, slot, buffer)
+            return NeuronTensor(layout, slot, buffer)
 
         return _map(value, tensor)
 
     outputs: Any = None
     if schema.returns:
-        values = (spec,) if single else spec
+        values = (layouts,) if single else layouts
         outputs = tuple(output(index, value) for index, value in enumerate(values))
     host_args, host_kwargs = _map(args, _held), _map(kwargs, _held)
     execute = _RELEASING.get(operator, operator)
@@ -242,7 +255,7 @@ def _read(value: Any) -> Any:
     return value.host if isinstance(value, Slot) else value
 
 
-def _laid_out(tensor: torch.Tensor, layout: _Spec) -> torch.Tensor:
+def _laid_out(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     """`tensor` with the strides that the meta kernel promised; CPU kernels sometimes choose others."""
     if tensor.stride() == layout.stride and tensor.dtype == layout.dtype:
         return tensor
@@ -269,8 +282,8 @@ def _fall_back(operator: Any, name: str, args: Any, kwargs: Any) -> Any:
 
 def _to_device(host: torch.Tensor) -> NeuronTensor:
     """A device tensor with the values of `host`, which the caller gives away."""
-    layout = _Spec(host)
-    return NeuronTensor(layout.size, layout.stride, layout.offset, layout.dtype, Slot(host), Buffer(layout.nbytes))
+    layout = Layout(host)
+    return NeuronTensor(layout, Slot(host), Buffer(layout.nbytes))
 
 
 def _trace(operator: Any, args: Any, kwargs: Any) -> Any:
@@ -300,5 +313,5 @@ def _trace(operator: Any, args: Any, kwargs: Any) -> Any:
 
 def _wrap(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.device.type == "meta":
-        return NeuronTensor.wrapping(value)
+        return NeuronTensor.traced(value)
     return value

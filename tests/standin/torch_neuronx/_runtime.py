@@ -11,10 +11,12 @@ import fcntl
 import queue
 import threading
 import time
-from collections.abc import Callable
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from torch_neuronx import _knobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MAXIMUM_IN_FLIGHT = 8192
 
@@ -71,7 +73,7 @@ class Memory:
     def __init__(self) -> None:
         self.allocated = 0
         self.peak = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collection inside the lock may free a buffer
 
     def take(self, size: int) -> None:
         with self._lock:
