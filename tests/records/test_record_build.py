@@ -79,6 +79,17 @@ def test_a_reason_for_a_known_value_is_refused(original: Record, data: st.DataOb
         check_unknown(changed(original, unknown={**original.unknown, path: "because"}))
 
 
+@pytest.mark.parametrize("unknown", [{}, {"status": "because"}], ids=["missing", "left over"])
+def test_reasons_are_checked_on_writing_and_on_reading(unknown: dict[str, str]) -> None:
+    """A null without a reason, or a reason without a null, gets neither into a file nor out of one."""
+    plain = record()
+    broken = changed(plain, unknown={**plain.unknown, **unknown} if unknown else {})
+    with pytest.raises(RecordError, match="`unknown`"):
+        encode(broken)
+    with pytest.raises(RecordError, match=r"^x\.json: .*`unknown`"):
+        decode(msgspec.json.encode(broken), "x.json")
+
+
 def test_one_item_of_many_may_have_its_own_reason() -> None:
     stored = record(
         conformance=[check(), check(value=None, limit=None, verdict="not checked"), check(limit=None)],

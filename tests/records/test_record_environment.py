@@ -12,11 +12,10 @@ import sys
 import textwrap
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_samples import device, measurement, record
+from record_samples import device, record
 
 from trnbench.device import Device, Scalar
 from trnbench.records.environment import INSTRUCTION_SETS, collect, collect_with_reasons, cpu_facts
@@ -310,7 +309,8 @@ def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
     assert scrub(scrub(text)) == scrub(text)
 
 
-def test_flags_keep_their_types() -> None:
-    environment = collect(device(), {}, {"a": True, "b": 1, "c": 1.5, "d": "x"}, Path(__file__).parent)
-    assert environment.flags == {"a": True, "b": 1, "c": 1.5, "d": "x"}
-    assert b'"a": true' in encode(msgspec.structs.replace(record(measurement=measurement()), environment=environment))
+def test_flags_keep_their_types(tmp_path: Path) -> None:
+    flags: dict[str, Scalar] = {"a": True, "b": 1, "c": 1.5, "d": "x"}
+    environment, reasons = collect_with_reasons(device(), {}, flags, tmp_path)
+    assert environment.flags == flags
+    assert b'"a": true' in encode(record(environment=environment, reasons=reasons))
