@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from trnbench.cli.booleans import StrictCommand
-from trnbench.cli.judging import compare, report
+from trnbench.cli.comparing import compare
 from trnbench.cli.looking import doctor, schema
 from trnbench.cli.pricing import prices
+from trnbench.cli.reporting import report
 from trnbench.cli.running import list_cases, run
 from trnbench.status import ExitCode, TrnBenchError
 

@@ -91,9 +91,7 @@ def _print_machine(machine: Machine) -> None:
 
 def schema() -> None:
     """Print the JSON Schema of a record."""
-    import msgspec
+    from trnbench.cli.output import write_bytes
+    from trnbench.records.json_schema import schema_bytes
 
-    from trnbench.cli.output import print_json
-    from trnbench.records.schema import Record
-
-    print_json(msgspec.json.schema(Record))
+    write_bytes(schema_bytes())

@@ -33,9 +33,15 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: s
 
 
 def print_json(value: object) -> None:
-    """Print `value` as indented strict JSON in ASCII-safe UTF-8; structs become objects by field name."""
-    data = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    sys.stdout.write(data.decode() + "\n")
+    """Print `value` as indented strict JSON in UTF-8; structs become objects by field name."""
+    write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def write_bytes(data: bytes) -> None:
+    """Write to stdout as is: machine output is UTF-8 whatever the locale says."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()
 
 
 def warn(text: str) -> None:

@@ -74,7 +74,7 @@ def run(
     if code is ExitCode.INTERRUPTED:
         print("trnbench: interrupted; the same command with --resume goes on from here", file=sys.stderr)
     if code in (ExitCode.CLEAN, ExitCode.FAILED) and compare is not None:
-        from trnbench.cli.judging import gate_run
+        from trnbench.cli.comparing import gate_run
 
         code = code or gate_run(compare, results, result.run_ids)
     raise typer.Exit(code)

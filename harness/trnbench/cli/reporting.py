@@ -1,0 +1,38 @@
+"""`trnbench report`: publish a folder of records as a static site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trnbench.cli.output import warn
+from trnbench.status import NothingMeasured, UsageError
+
+
+def report(
+    *,
+    results: Annotated[Path, typer.Argument(help="Folder of records.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the pages.")] = Path("reports/local"),
+    allow_simulated: Annotated[
+        bool, typer.Option("--allow-simulated/--no-allow-simulated", help="Show records of stand-in devices, marked.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open the first page in the browser.")] = False,
+) -> None:
+    """Build the pages from a folder of records and say where they are."""
+    if not results.is_dir():
+        raise UsageError(f"{results} is no folder; give the folder that holds the records")
+    from trnbench.report.site import build_site
+
+    summary = build_site(results, out, allow_simulated=allow_simulated)
+    index = summary.out / "index.html"
+    print(f"{summary.records_shown} of {summary.records_in} records, {summary.comparisons} comparisons: {index}")
+    if summary.rejected:
+        warn(f"{summary.rejected} files in {results} are no records; the site lists each with its reason")
+    if show:
+        import webbrowser
+
+        webbrowser.open(index.resolve().as_uri())
+    if summary.records_shown == 0:
+        raise NothingMeasured(f"no record in {results} could be shown; the page says why")
