@@ -243,6 +243,16 @@ def test_backward_includes_the_devices_time(steps: int) -> None:
     assert min(per_step) < 4 * async_fake.WORK_SECONDS
 
 
+def test_materialize_reads_one_element_of_each_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting alone is not believed: an element of every output crosses to the host, and no more than one."""
+    read: list[int] = []
+    to_host = torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: read.append(tensor.numel()) or to_host(tensor))
+    with opened(AsyncFakeBackend) as backend:
+        backend.materialize([torch.ones(()), torch.ones(3), torch.ones(4, 5).T, torch.ones(0, 2)])
+    assert read == [1, 1, 1, 0]
+
+
 class TestRegister:
     """A3: a backend that cannot wait for its device cannot be registered, so nothing can be measured with it."""
 

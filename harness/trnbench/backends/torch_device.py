@@ -134,7 +134,7 @@ class TorchBackend(Backend):
 
 
 class AcceleratorBackend(TorchBackend):
-    """A device that torch.accelerator knows. Subclasses say which types of it they accept and how to list its owners."""
+    """A device that torch.accelerator knows. Subclasses say which types they accept and how to list owners."""
 
     modes: ClassVar[tuple[str, ...]] = ("eager", "compiled")
     sync_method: ClassVar[str] = "torch.accelerator.synchronize(), then one element of each output read back"
