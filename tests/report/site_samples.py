@@ -208,7 +208,7 @@ def many_outcomes() -> list[Record]:
     cases = [sample_case(batch=batch) for batch in (1, 2, 8, 16)]
     cases += [sample_case(phase="decode", batch=8, new_tokens=128), sample_case(phase="prefill", precision="fp32")]
     rates = {"trn2": (11_000, 20_500, 70_000, 101_000, 900, 30_000), "h100": (9_000, 20_000, 71_000, 120_000, 1000, 0)}
-    for night in range(4):
+    for night in range(3):
         for kind, measured in rates.items():
             run = f"2026110{2 + night}-{kind}"
             for place, (case, rate) in enumerate(zip(cases, measured, strict=True)):

@@ -21,7 +21,7 @@ def file_stem(text: str) -> str:
     File systems that ignore case would merge names that differ only in it, so capitals count as a change.
     """
     safe = _UNSAFE.sub("_", text).strip("._-").lower()
-    if safe == text and len(safe) <= _LONGEST:
+    if text and safe == text and len(safe) <= _LONGEST:
         return safe
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
     return f"{safe[:_LONGEST]}-{digest}" if safe else f"x-{digest}"
@@ -48,7 +48,11 @@ def comparison_page(comparison_id: str) -> str:
 
 
 def rerun_command(record: Record, runs: int = 1) -> str:
-    """One line that measures the record's case again on the same backend, in a checkout of this repository."""
+    """One line that measures the record's case again on the same backend, in a checkout of this repository.
+
+    `--select` matches parts of names, as pytest's -k does; in the brackets around it a case matches no longer one.
+    """
+    selected = f"[{record.case.id}]"
     return shlex.join(
-        ["trnbench", "run", "--backend", record.device.backend, "--select", record.case.id, "--runs", str(runs)]
+        ["trnbench", "run", "--backend", record.device.backend, "--select", selected, "--runs", str(runs)]
     )

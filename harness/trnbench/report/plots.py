@@ -24,6 +24,7 @@ WIDE, NARROW = 720.0, 340.0
 PANEL_ROWS = 24
 """Rows that one plot of intervals holds before it is split, so that names stay readable."""
 _LINE = 14.0
+_LARGEST = 1e60
 _MARKS_PER_SERIES = 24
 
 
@@ -50,8 +51,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     reference: float | None
 
     def holds(self, value: float) -> bool:
-        """Whether the value has a place on the scale."""
-        return math.isfinite(value) and (value > 0 or not self.log)
+        """Whether the value has a place on the scale; what no quantity of ours can reach has none."""
+        return abs(value) < _LARGEST and (value > 1 / _LARGEST or not self.log)
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +97,8 @@ def obstacle(row: Row, log: bool) -> str:
         return row.missing or "missing"
     if not math.isfinite(row.value):
         return "not a finite number"
+    if abs(row.value) >= _LARGEST or (log and 0 < row.value <= 1 / _LARGEST):
+        return f"{number(row.value)}: too far off to be drawn"
     if log and row.value == 0:
         return "0: has no place on a logarithmic scale"
     if log and row.value < 0:
@@ -138,7 +141,7 @@ def _intervals_wide(rows: list[Row], scale: Scale) -> Sheet:
 
 
 def _intervals_narrow(rows: list[Row], scale: Scale) -> Sheet:
-    left, right = 14.0, NARROW - 14
+    left, right = 26.0, NARROW - 26
     names = [wrap(row.name, 11, NARROW - 16) for row in rows]
     texts = [wrap(row.text, 10, NARROW - 16) if row.text else [] for row in rows]
     top, y = 4.0, 4.0
@@ -183,9 +186,11 @@ def _draw_rows(axes: Axes, rows: list[Row], centres: list[float], scale: Scale, 
             axes.plot([scale.reference] * 2, [y - 9, y + 9], color=MUTED, linewidth=1.2, zorder=1)
         look = style(row.look)
         if row.low is not None and row.high is not None and math.isfinite(row.low) and math.isfinite(row.high):
-            low = row.low if scale.holds(row.low) else axes.get_xlim()[0]
-            axes.plot([low, row.high], [y, y], color=look.colour, linewidth=2.2, solid_capstyle="butt", zorder=2)
-            for end in (low, row.high):
+            ends_of_scale = axes.get_xlim()
+            low = row.low if scale.holds(row.low) else ends_of_scale[0]
+            high = row.high if scale.holds(row.high) else ends_of_scale[1]
+            axes.plot([low, high], [y, y], color=look.colour, linewidth=2.2, solid_capstyle="butt", zorder=2)
+            for end in (low, high):
                 axes.plot([end, end], [y - 4, y + 4], color=look.colour, linewidth=1.6, zorder=2)
         _points(axes, [row.value], [y], look, size=8)
 

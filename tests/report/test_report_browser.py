@@ -1,0 +1,375 @@
+"""The site in a real browser: no sideways scrolling, no dead link, no script that runs, readable in light and dark."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest
+from playwright.sync_api import Browser, Page, Request, sync_playwright
+from site_samples import write_all
+from test_report_site import hostile_records
+
+from trnbench.report.site import build_site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium; these tests are meaningless without one."""
+    assert CHROMIUM, "the browser tests need chromium on the PATH; leave them out with -m 'not browser'"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens pages of a given width and colour scheme, and fails on any message of the console or failed request."""
+    opened: list[Page] = []
+    complaints: list[str] = []
+
+    def complain_of_request(request: Request) -> None:
+        # Leaving a page aborts what it was still loading; that is no fault of the page.
+        if request.failure != "net::ERR_ABORTED":
+            complaints.append(f"failed: {request.url}: {request.failure}")
+
+    def make(width: int = 1280, scheme: str = "light") -> Page:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", complain_of_request)
+        page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        opened.append(page)
+        return page
+
+    yield make
+    for page in opened:
+        page.close()
+    assert complaints == []
+
+
+def kinds_of_pages(site: Path) -> list[str]:
+    """One page of every kind, by path: of comparisons one with a ratio, of records a measured and a missing one."""
+    comparisons = sorted((site / "comparisons").glob("*.html"))
+    with_ratio = next(path for path in comparisons if "prices-table" in path.read_text("utf-8"))
+    without = next(path for path in comparisons if "No verdict" in path.read_text("utf-8"))
+    run = next((site / "runs").glob("20261103-h100*.html"))
+    found = [with_ratio, without, run]
+    for status in ("ok", "oom"):
+        pattern = re.compile(rf'<p class="lead"><span class="tag[^>]*><span[^>]*>.</span> {status}</span>')
+        found.append(next(p for p in sorted((site / "records").glob("*.html")) if pattern.search(p.read_text("utf-8"))))
+    return ["index.html", "runs.html", "reading.html", *(path.relative_to(site).as_posix() for path in found)]
+
+
+def test_no_page_scrolls_sideways(site: Path, open_page: Callable[..., Page]) -> None:
+    """At 360 px only tables and code scroll, in boxes of their own; opened details included."""
+    page = open_page(360)
+    for name in kinds_of_pages(site):
+        page.goto((site / name).as_uri())
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+
+
+def collect_links(page: Page) -> list[str]:
+    """Every href, src and srcset of the page, as written."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll('[href], [src], [srcset]')].flatMap(e =>
+        ['href', 'src', 'srcset'].map(a => e.getAttribute(a)).filter(Boolean))"""
+    )
+
+
+def walk(start: str, root: str, page: Page, exists: Callable[[str], bool]) -> int:
+    """Follow every link from `start`; all must lie below `root`, exist, and have the fragment they name."""
+    seen: set[str] = set()
+    fragments: dict[str, set[str]] = {}
+    wanted: list[tuple[str, str, str]] = []
+    queue = [start]
+    while queue:
+        address = queue.pop()
+        if address in seen:
+            continue
+        seen.add(address)
+        assert address.startswith(root), f"{address} lies outside {root}"
+        if not address.endswith(".html"):
+            assert exists(address), address
+            continue
+        page.goto(address)
+        fragments[address] = set(page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)"))
+        for link in collect_links(page):
+            target, fragment = urldefrag(urljoin(address, link))
+            wanted.append((address, target, unquote(fragment)))
+            queue.append(target)
+    for source, target, fragment in wanted:
+        assert not fragment or fragment in fragments[target], f"{source} names {target}#{fragment}"
+    return len(seen)
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves files without writing to the terminal."""
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Path], str]]:
+    """Serves a folder on the loopback interface and returns its address."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(folder: Path) -> str:
+        handler = functools.partial(QuietHandler, directory=str(folder))
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def small_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site with markup in every name: three runs a side, one comparison, one gap."""
+    folder = tmp_path_factory.mktemp("hostile")
+    build_site(write_all(folder / "results", hostile_records()), folder / "www" / "repo")
+    return folder / "www" / "repo"
+
+
+def test_no_link_is_dead_from_the_file_system(small_site: Path, open_page: Callable[..., Page]) -> None:
+    """F8: opened by file://, every link resolves inside the site, fragments included, and every file is reached."""
+    root = small_site.as_uri() + "/"
+
+    def exists(address: str) -> bool:
+        return (small_site / unquote(address.removeprefix(root))).is_file()
+
+    reached = walk(root + "index.html", root, open_page(), exists)
+    assert reached == sum(path.is_file() for path in small_site.rglob("*")) - 1  # the manifest is for machines
+
+
+@pytest.mark.parametrize("place", ["/", "/repo/"])
+def test_no_link_is_dead_when_served(
+    small_site: Path, open_page: Callable[..., Page], serve: Callable[[Path], str], place: str
+) -> None:
+    """F8: at the root of a server and under a sub-path."""
+    address = serve(small_site if place == "/" else small_site.parent)
+    page = open_page()
+
+    def exists(target: str) -> bool:
+        return page.request.get(target).ok
+
+    assert walk(address + place + "index.html", address + place, page, exists) > 20
+
+
+def test_every_link_of_the_large_site_is_a_file(site: Path) -> None:
+    """F8: the same for every page, read without a browser; no address with a scheme or a leading slash."""
+    for source in site.rglob("*.html"):
+        for link in re.findall(r'(?:href|src|srcset)="([^"]*)"', source.read_text("utf-8")):
+            path, fragment = urldefrag(link)
+            assert not re.match(r"[a-z]+:|/", link), link
+            target = (source.parent / path).resolve() if path else source
+            assert target.is_relative_to(site.resolve())
+            assert target.is_file(), link
+            if fragment:
+                assert f'id="{fragment}"' in target.read_text("utf-8"), link
+
+
+def test_markup_in_names_never_runs(small_site: Path, open_page: Callable[..., Page]) -> None:
+    """F6: no dialog opens (open_page fails on one), no element appears that the templates do not have."""
+    page = open_page()
+    for source in sorted(small_site.rglob("*.html")):
+        page.goto(source.as_uri())
+        assert page.evaluate("document.scripts.length") == 0
+        assert page.evaluate("[...document.images].every(i => i.getAttribute('src').includes('plots/'))")
+    page.goto((small_site / "index.html").as_uri())
+    assert "<img src=x onerror=alert(1)>" in page.inner_text("body")
+
+
+CONTRAST = """() => {
+  const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  const channel = v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+  const light = c => 0.2126 * channel(c[0]) + 0.7152 * channel(c[1]) + 0.0722 * channel(c[2]);
+  const behind = e => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length === 3 || c[3] === 1) return c;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const e = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !e.checkVisibility()) continue;
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${e.className} ${walker.currentNode.data.trim().slice(0, 40)}`);
+  }
+  return poor;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast(site: Path, open_page: Callable[..., Page], scheme: str) -> None:
+    """WCAG AA, 4.5 to 1, for every piece of text in both schemes; and dark really is dark."""
+    page = open_page(scheme=scheme)
+    for name in kinds_of_pages(site):
+        page.goto((site / name).as_uri())
+        assert page.evaluate(CONTRAST) == [], name
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (max(int(part) for part in re.findall(r"\d+", paper)) < 60) == (scheme == "dark")
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme", "ending"),
+    [
+        (1280, "light", ".svg"),
+        (1280, "dark", ".dark.svg"),
+        (360, "light", ".narrow.svg"),
+        (360, "dark", ".narrow-dark.svg"),
+    ],
+)
+def test_the_fitting_image_is_shown(
+    site: Path, open_page: Callable[..., Page], width: int, scheme: str, ending: str
+) -> None:
+    """Each width and scheme gets its own form of a plot, and it loads."""
+    page = open_page(width, scheme)
+    page.goto((site / "index.html").as_uri())
+    shown = page.evaluate("[...document.images].map(i => [i.currentSrc, i.complete && i.naturalWidth > 0])")
+    assert shown
+    for source, loaded in shown:
+        assert re.sub(r"^.*/[^.]*[^/]*?(?=\.(dark|narrow|narrow-dark)?\.?svg$)", "", source) == ending, source
+        assert loaded, source
+
+
+def test_every_image_has_words_and_a_table(site: Path, open_page: Callable[..., Page]) -> None:
+    """F4: an alternative text that says what is seen, and a link to a table with the values on the same page."""
+    page = open_page()
+    for name in kinds_of_pages(site):
+        page.goto((site / name).as_uri())
+        figures = page.evaluate(
+            """() => [...document.querySelectorAll('figure')].map(f => {
+            const target = document.getElementById(f.querySelector('figcaption a').getAttribute('href').slice(1));
+            return [f.querySelector('img').alt.length, target.tagName, target.querySelectorAll('tbody tr').length];
+            })"""
+        )
+        for length, tag, rows in figures:
+            assert length > 40, name
+            assert tag == "TABLE", name
+            assert rows > 0, name
+        assert page.evaluate("document.images.length") == len(figures)
+
+
+BOXES = """() => {
+  const svg = document.querySelector('svg'), view = svg.viewBox.baseVal;
+  const frame = svg.getBoundingClientRect(), scale = view.width / frame.width;
+  const box = e => {
+    const b = e.getBoundingClientRect();
+    return [b.left - frame.left, b.top - frame.top, b.right - frame.left, b.bottom - frame.top].map(v => v * scale);
+  };
+  return {
+    size: [view.width, view.height],
+    texts: [...svg.querySelectorAll('text')].map(e => [e.textContent, ...box(e)]),
+    axes: [...svg.querySelectorAll('[id^=axes_]')].map(e => box(e.querySelector('[id^=patch_]'))),
+    inside: [...svg.querySelectorAll('[id^=axes_] > [id^=text_] text')].map(e => e.textContent),
+  };
+}"""
+
+
+def overlap(one: list[float], other: list[float]) -> bool:
+    """Whether two boxes share more than a pixel in both directions."""
+    across = min(one[2], other[2]) - max(one[0], other[0])
+    along = min(one[3], other[3]) - max(one[1], other[1])
+    return across > 1 and along > 2
+
+
+def assert_legible(page: Page, svg: str, name: str) -> None:
+    """No text leaves the image, none overlaps another, and none but words in place of a point lies over the axes."""
+    page.set_content(f"<body style='margin:0'>{svg[svg.index('<svg') :]}</body>")
+    found = page.evaluate(BOXES)
+    width, height = found["size"]
+    texts = [(text, box) for text, *box in found["texts"]]
+    for place, (text, box) in enumerate(texts):
+        assert box[0] >= -0.5, (name, text)
+        assert box[1] >= -0.5, (name, text)
+        assert box[2] <= width + 0.5, (name, text, box, width)
+        assert box[3] <= height + 0.5, (name, text)
+        for other_text, other in texts[place + 1 :]:
+            assert not overlap(box, other), (name, text, other_text)
+
+
+def test_text_in_plots_is_neither_clipped_nor_overlapping(site: Path, open_page: Callable[..., Page]) -> None:
+    """F3: measured in the browser, for every plot of the site in both widths."""
+    page = open_page()
+    plots = [path for path in sorted((site / "plots").glob("*.svg")) if "dark" not in path.name]
+    assert len(plots) > 10
+    for path in plots:
+        assert_legible(page, path.read_text("utf-8"), path.name)
+
+
+def test_fourteen_long_names_stay_legible(open_page: Callable[..., Page]) -> None:
+    """F3: 14 series and 14 rows with 40-character names, broad letters included."""
+    from trnbench.report.plots import Row, Series, intervals, rounds
+
+    names = [
+        f"{place:02d} " + ("W" * 37 if place % 2 else "run of a-long_name/with joints 0123456789")[:37]
+        for place in range(14)
+    ]
+    assert {len(name) for name in names} == {40}
+    lines = [Series(name=name, values=[1.0 + place, 2.0, 3.0]) for place, name in enumerate(names)]
+    rows = [Row(name=name, value=10.0**place, text=f"1e{place}") for place, name in enumerate(names)]
+    page = open_page()
+    for drawing in (
+        rounds(lines, title="t", description="d", axis="seconds of a round"),
+        intervals(rows, title="t", description="d", axis="seconds", log=True),
+    ):
+        assert_legible(page, drawing.wide.decode(), "wide")
+        assert_legible(page, drawing.narrow.decode(), "narrow")
+
+
+def test_the_keyboard_reaches_everything(site: Path, open_page: Callable[..., Page]) -> None:
+    """The first stop is the skip link, which becomes visible; every scrolling box can take the focus."""
+    page = open_page()
+    page.goto((site / "index.html").as_uri())
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    assert page.evaluate("[...document.querySelectorAll('.scroll, pre')].every(e => e.tabIndex === 0)")
+
+
+def test_headings_descend_without_gaps(site: Path, open_page: Callable[..., Page]) -> None:
+    """One first-level heading a page, and no level is skipped on the way down."""
+    page = open_page()
+    for name in kinds_of_pages(site):
+        page.goto((site / name).as_uri())
+        levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(h => Number(h.tagName[1]))")
+        assert levels.count(1) == 1, name
+        assert levels[0] == 1, name
+        assert all(after - before <= 1 for before, after in pairwise(levels)), (name, levels)
