@@ -36,6 +36,9 @@ COMMON_VARIABLES: tuple[str, ...] = (
 )
 """Read on every backend; a trailing * stands for any ending."""
 
+SET_BY_TORCH: frozenset[str] = frozenset({"TORCHINDUCTOR_CACHE_DIR"})
+"""Left out: inductor sets it when it first compiles, so it would tell eager from compiled cases of one machine."""
+
 CUDA_VARIABLES: tuple[str, ...] = (
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -98,7 +101,7 @@ def environment_flags(names: Iterable[str], environment: Mapping[str, str] | Non
     return {
         name: publishable(value)
         for name, value in sorted(present.items())
-        if name in exact or (prefixes and name.startswith(prefixes))
+        if name not in SET_BY_TORCH and (name in exact or (prefixes and name.startswith(prefixes)))
     }
 
 
