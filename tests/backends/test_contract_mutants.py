@@ -211,15 +211,16 @@ def test_every_rule_has_a_mutant() -> None:
 @pytest.mark.parametrize("steps", [1, 10])
 def test_time_of_queued_work_is_the_time_of_the_work(steps: int) -> None:
     """A1: ten launches of 20 ms each take 200 ms, not the time of launching them; one takes 20 ms."""
-    with opened(AsyncFakeBackend) as backend:
-        start = time.perf_counter()
-        outputs = [backend.launch() for _ in range(steps)]
-        dispatched = time.perf_counter() - start
-        backend.materialize(outputs)
-        waited = time.perf_counter() - start
     floor = steps * async_fake.WORK_SECONDS
-    assert waited >= floor
-    assert dispatched < floor / 2
+    dispatched = []
+    with opened(AsyncFakeBackend) as backend:
+        for _ in range(3):
+            start = time.perf_counter()
+            outputs = [backend.launch() for _ in range(steps)]
+            dispatched.append(time.perf_counter() - start)
+            backend.materialize(outputs)
+            assert time.perf_counter() - start >= floor
+    assert min(dispatched) < floor / 2
 
 
 @pytest.mark.parametrize("steps", [1, 10])
