@@ -138,6 +138,7 @@ def losses(backend: Any, precision: str, mode: str, phase: str) -> list[float]:
         mode=mode,
     )
     values, compiles = [], []
+    fallbacks = backend.counters().fallbacks
     with backend.numerics(precision):
         program = build(case, backend.device, backend.compile)
         for _ in range(4):
@@ -147,17 +148,23 @@ def losses(backend: Any, precision: str, mode: str, phase: str) -> list[float]:
             values.append(float(program.loss_like(outputs)))
             compiles.append(backend.counters().compiles)
     assert compiles[-1] == compiles[-2], "a step after the warm-up compiled"
-    assert backend.counters().fallbacks.keys() <= {"aten::linalg_qr", "aten::linalg_inv_ex"}, "the decoder fell back"
+    assert backend.counters().fallbacks == fallbacks, "the decoder fell back to the host"
     return values
 
 
-@pytest.mark.parametrize("phase", ["train_step", "decode"])
-@pytest.mark.parametrize("mode", ["eager", "compiled"])
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 2e-3)])
+@pytest.mark.parametrize(
+    ("phase", "precision", "mode", "tolerance"),
+    [
+        ("train_step", "fp32", "eager", 1e-6),
+        ("train_step", "bf16", "compiled", 2e-3),
+        ("decode", "fp32", "compiled", 1e-6),
+        ("decode", "bf16", "eager", 2e-3),
+    ],
+)
 def test_the_decoder_computes_what_the_cpu_computes(
-    backend: Any, precision: str, tolerance: float, mode: str, phase: str
+    backend: Any, phase: str, precision: str, mode: str, tolerance: float
 ) -> None:
     """Four steps of the project's decoder. Attention takes another order of sums here, hence not to the last bit."""
     expected = losses(open_backend("cpu"), precision, "eager", phase)
     assert losses(backend, precision, mode, phase) == pytest.approx(expected, rel=tolerance)
-    assert len(set(expected)) == 4
+    assert len(set(expected)) > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -85,19 +86,21 @@ def test_busy_cores_are_tried_three_times(interpreter: Path) -> None:
     assert "kill" not in busy
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_busy_in_other_spellings(interpreter: Path) -> None:
+    """G3: what a runtime says when another process, or a dead one, holds the cores."""
+    messages = [
         "Cannot determine number of cores",
         "NeuronCore(s) not available - Requested:2 Available:0",
         "NRT:nrt_init failed with status=9",
         "insufficient number of cores: 2 requested, 0 free",
-    ],
-)
-def test_busy_in_other_spellings(interpreter: Path, message: str) -> None:
-    """G3: what a runtime says when another process, or a dead one, holds the cores."""
-    busy = run(interpreter, "-c", OPEN, SIMULATED_NEURON_BUSY_TIMES="-1", SIMULATED_NEURON_BUSY_MESSAGE=message).stdout
-    assert busy.startswith("BackendUnavailable 4 busy "), busy
+    ]
+    script = f"import os\nfor message in {messages!r}:\n    os.environ['SIMULATED_NEURON_BUSY_MESSAGE'] = message\n"
+    script += textwrap.indent(OPEN, "    ")
+    lines = run(interpreter, "-c", script, SIMULATED_NEURON_BUSY_TIMES="-1").stdout.splitlines()
+    assert len(lines) == len(messages)
+    for line, message in zip(lines, messages, strict=True):
+        assert line.startswith("BackendUnavailable 4 busy "), line
+        assert message in line
 
 
 def test_two_processes_do_not_share_the_cores(interpreter: Path, tmp_path: Path) -> None:

@@ -66,7 +66,10 @@ def set_flags(environment: MutableMapping[str, str] | None = None) -> None:
 
 def _auto_casts(flags: str) -> list[str]:
     """Values of every --auto-cast in order; the compiler takes the last."""
-    words = shlex.split(flags)
+    try:
+        words = shlex.split(flags)
+    except ValueError as error:
+        raise UsageError(f"NEURON_CC_FLAGS={flags!r} cannot be split into options: {error}") from None
     values = []
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")

@@ -15,20 +15,25 @@ from pathlib import Path
 
 import msgspec
 
+from trnbench.catalog.chips import chip_for_device_name
 from trnbench.status import TrnBenchError
 
 SYSFS = Path("/sys")
 PROC = Path("/proc")
 DPKG_STATUS = Path("/var/lib/dpkg/status")
 NEURON_LS = "/opt/aws/neuron/bin/neuron-ls"
-NATIVE_CHIPS = ("Trainium2", "Trainium3")
-"""Chips that native torch-neuronx supports; the catalog's own names, and those that the driver reports."""
+NATIVE_CHIPS = ("trainium2", "trainium3")
+"""Chips that native torch-neuronx supports, by their keys in the catalog."""
 
 
 class NeuronHardware(msgspec.Struct, frozen=True, kw_only=True):
-    """What sysfs says. `cores_per_chip` counts physical NeuronCores; None where the driver does not say."""
+    """What sysfs says. `chip` is the catalog's key for the driver's `device_name`, or that name where it has none.
+
+    `cores_per_chip` counts physical NeuronCores; None where the driver does not say.
+    """
 
     chip: str
+    device_name: str
     chips: int
     cores_per_chip: int | None
     architecture: str | None
@@ -74,8 +79,11 @@ def read_hardware(sysfs: Path = SYSFS) -> NeuronHardware | None:
     architecture = described[0] / "info/architecture"
     count = _text(described[0] / "core_count")
     cores = int(count) if count and count.isdigit() else len(list(described[0].glob("neuron_core[0-9]*"))) or None
+    name = _text(architecture / "device_name") or "unknown Neuron device"
+    known = chip_for_device_name(name)
     return NeuronHardware(
-        chip=_text(architecture / "device_name") or "unknown Neuron device",
+        chip=name if known is None else known.chip,
+        device_name=name,
         chips=len(described),
         cores_per_chip=cores,
         architecture=_text(architecture / "arch_type"),

@@ -55,7 +55,7 @@ def check_installation(sysfs: Path, proc: Path, dpkg_status: Path) -> None:
         )
     if hardware.chip not in neuron_hardware.NATIVE_CHIPS:
         raise BackendUnavailable(
-            f"this machine has {hardware.chip}, and native torch-neuronx {version} supports "
+            f"this machine has {hardware.device_name}, and native torch-neuronx {version} supports "
             f"{' and '.join(neuron_hardware.NATIVE_CHIPS)} only: use --backend xla with torch-neuronx 2.9"
         )
     if installed_version("neuronx-cc") is None:

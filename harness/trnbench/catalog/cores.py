@@ -16,7 +16,7 @@ from trnbench.status import UsageError
 
 
 class CoreCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Allowed sizes of a process group on one profile (a chip or an instance type), in logical cores."""
+    """Allowed sizes of a process group on one profile (a chip's key or an instance type), in logical cores."""
 
     profile: str
     logical_core_config: int
@@ -41,10 +41,10 @@ def allowed_core_counts(profile: str, logical_core_config: int | None = None) ->
 
     Raises `UsageError` for a profile or configuration that the table does not hold, naming the nearest or the known.
     """
-    rows = [row for row in core_counts() if row.profile == profile]
+    rows = [row for row in core_counts() if row.profile == profile.lower()]
     if not rows:
         known = sorted({row.profile for row in core_counts()})
-        nearest = difflib.get_close_matches(profile, known, n=1, cutoff=0.6)
+        nearest = difflib.get_close_matches(profile.lower(), known, n=1, cutoff=0.6)
         hint = f"did you mean {nearest[0]!r}" if nearest else f"known are {', '.join(known)}"
         raise UsageError(f"there are no core counts for {profile!r}; {hint}")
     for row in rows:
@@ -57,7 +57,8 @@ def allowed_core_counts(profile: str, logical_core_config: int | None = None) ->
 def check_core_count(profile: str, count: int, logical_core_config: int | None = None) -> None:
     """Refuse a number of cores that the accelerator cannot form a group of, before anything starts.
 
-    `profile` is a chip ("Trainium2") or an instance type ("trn1.32xlarge"). Raises `UsageError` with the allowed list.
+    `profile` is a chip ("trainium2", in any case) or an instance type ("trn1.32xlarge"). Raises `UsageError` with the
+    allowed list.
     """
     allowed = allowed_core_counts(profile, logical_core_config)
     if count not in allowed:
