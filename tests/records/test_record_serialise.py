@@ -40,7 +40,7 @@ def test_layout_puts_a_field_a_line_in_declared_order(original: Record) -> None:
     text = encode(original).decode("utf-8")
     assert text.endswith("}\n")
     assert not text.endswith("\n\n")
-    top = [line.split('"')[1] for line in text.splitlines() if line.startswith(' "')]
+    top = [line.split('"')[1] for line in text.split("\n") if line.startswith(' "')]
     assert top == list(Record.__struct_fields__)
 
 
