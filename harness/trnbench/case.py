@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
 from trnbench.status import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 Phase = Literal["train_step", "prefill", "decode"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]

@@ -7,15 +7,16 @@ imported, so that listing, comparing and refusing an absent accelerator work wit
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trnbench.device import Counters, Device, MemoryUse, Scalar
-from trnbench.status import Status
-
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     import torch
+
+    from trnbench.device import Counters, Device, MemoryUse, Scalar
+    from trnbench.status import Status
 
 
 class Backend(abc.ABC):
@@ -43,7 +44,10 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def open(self) -> None:
-        """Initialise the runtime and take the device. Raises `BackendUnavailable`, also after bounded retries if busy."""
+        """Initialise the runtime and take the device.
+
+        Raises `BackendUnavailable`, where the device stays busy after bounded retries as well.
+        """
 
     @property
     @abc.abstractmethod
@@ -96,7 +100,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def compile_cache_state(self) -> str | None:
-        """"cold" or "warm" for the persistent compile cache as found at `open`, "none" without one, None if unknown."""
+        """State of the persistent compile cache as found at `open`: "cold", "warm", "none" without one, None if unknown."""
 
     @abc.abstractmethod
     def classify(self, error: BaseException) -> Status:
