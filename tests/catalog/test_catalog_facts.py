@@ -189,6 +189,12 @@ def test_an_unknown_chip_has_no_peak(name: str) -> None:
     assert dense_peak(name, "bf16") == f"peak unknown for {name}"
 
 
+def test_a_precision_without_a_peak_borrows_none() -> None:
+    """B4: a T4 has an fp16 peak and no bf16 one, and the one never stands in for the other."""
+    assert peak("t4", "fp16").dense_per_second == 65 * TERA
+    assert dense_peak("t4", "bf16") == "peak unknown for t4 in bf16"
+
+
 def test_a_wrong_key_names_the_nearest() -> None:
     """A typing mistake in a chip or instance type is one sentence with what would be right."""
     with pytest.raises(UsageError, match="no chip 'trainum2'; did you mean 'trainium2'"):

@@ -49,6 +49,8 @@ def test_the_faster_side_wins_and_break_even_is_the_ratio() -> None:
     assert comparison.explanation.startswith("Side a has 2 times the throughput of b, 95% interval ")
     assert one(sides([1000, 1010, 990], [2000, 2020, 1980])).verdict == "b faster"
     assert one(sides([900, 1000, 1100], [950, 1000, 1050])).verdict == "not distinguishable"
+    assert one(sides([900, 1000, 1300], [950, 1000, 1050])).verdict == "not distinguishable"
+    assert one(sides([950, 1000, 1050], [900, 1000, 1300])).verdict == "not distinguishable"
 
 
 def test_one_run_each_side_is_not_enough() -> None:

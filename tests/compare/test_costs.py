@@ -81,6 +81,17 @@ def test_one_chip_of_sixteen_by_hand() -> None:
     assert cost.pro_rata_usd == pytest.approx(0.5556, abs=5e-5)
 
 
+def test_a_price_shifts_the_interval_and_turns_it_round() -> None:
+    """The dearest end of the cost ratio belongs to the lowest end of the throughput ratio."""
+    comparison = compared([7000, 8000, 9000], [900, 1000, 1100])
+    cost, throughput = on_demand(comparison).cost_ratio, comparison.throughput_ratio
+    assert cost is not None
+    assert throughput is not None
+    assert cost.low == pytest.approx(16 / 4 / throughput.high)
+    assert cost.high == pytest.approx(16 / 4 / throughput.low)
+    assert cost.low < cost.value < cost.high
+
+
 def test_cores_are_not_chips() -> None:
     """E6: half of a chip's cores are half a chip of the instance, not half of the instance."""
     half = make_device(**{**TRAINIUM, "chips": 1, "cores": 2}, instance_type="trn2.48xlarge", region=REGION)
