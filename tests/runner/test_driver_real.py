@@ -18,7 +18,7 @@ from trnbench.case import grid
 
 CASES = grid(
     suite="decoder", tier="smoke", workload="nano", phase="prefill", precision=["fp32", "tf32"], mode="eager",
-    batch=1, sequence=16,
+    batch=2, sequence=16,
 )
 
 
