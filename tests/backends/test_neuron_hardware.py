@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +152,56 @@ def test_description_on_hardware(
     assert (device.chip, device.chips, device.cores) == ("trainium2", chips, cores)
     assert device.memory_bytes == 96 * 2**30
     assert device.instance_type == "trn2.48xlarge"
+
+
+def counting(package: dict[str, Any], statistics: dict[str, float] | None, patch: pytest.MonkeyPatch) -> NeuronBackend:
+    """A backend around a package with these functions, whose private statistics are there or not."""
+    backend = NeuronBackend()
+    backend._module = SimpleNamespace(synchronize=lambda: None)
+    backend._package = SimpleNamespace(**package)
+    backend._fallbacks = {}
+    private = (
+        SimpleNamespace() if statistics is None else SimpleNamespace(_get_compilation_cache_stats=lambda: statistics)
+    )
+    patch.setitem(sys.modules, "torch_neuronx", SimpleNamespace(_C=private))
+    patch.setitem(sys.modules, "torch_neuronx._C", private)
+    return backend
+
+
+GRAPHS = [SimpleNamespace(torch_neuronx_compile_us=1_500_000), SimpleNamespace(torch_neuronx_compile_us=500_000)]
+
+
+@pytest.mark.parametrize(
+    ("package", "statistics", "expected"),
+    [
+        ({}, {"total_compilations": 7, "total_compilation_time_ms": 2500.0}, (7, 2.5)),
+        ({"get_dynamo_metrics": lambda: GRAPHS}, {"renamed": 7}, (2, 2.0)),
+        ({"get_dynamo_metrics": lambda: GRAPHS}, None, (2, 2.0)),
+        ({"get_dynamo_metrics": lambda: [SimpleNamespace()]}, None, (1, None)),
+        ({}, None, (None, None)),
+    ],
+    ids=["statistics", "statistics changed", "graphs only", "graphs without times", "nothing"],
+)
+def test_compiles_are_counted_or_unknown(
+    package: dict[str, Any],
+    statistics: dict[str, float] | None,
+    expected: tuple[int | None, float | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Private functions may go: the count is then taken from elsewhere, or is None, never zero."""
+    counters = counting(package, statistics, monkeypatch).counters()
+    assert (counters.compiles, counters.compile_seconds) == expected
+
+
+def test_fallbacks_without_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a result back ends on the host by its nature and is no fallback; each reading clears the list."""
+    names = ["aten::_local_scalar_dense", "aten::nonzero"]
+    cleared: list[int] = []
+    package = {"get_fallback_ops": lambda: names, "clear_op_tracking": lambda: cleared.append(1)}
+    backend = counting(package, None, monkeypatch)
+    assert backend.counters().fallbacks == {"aten::nonzero": 1}
+    assert backend.counters().fallbacks == {"aten::nonzero": 2}
+    assert len(cleared) == 2
 
 
 def test_flags_keep_what_the_user_chose() -> None:
