@@ -46,4 +46,4 @@ NODE = grid(
 
 @pytest.mark.cases(SMOKE + SINGLE + NODE)
 def test_decode(measure):
-    measure(rounds=30)
+    measure(rounds=15)

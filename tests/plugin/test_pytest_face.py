@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fake_suite import PASSED, SUITE, install  # isort: skip
-from fake_backend import FakeBackend, Step, fake_case  # isort: skip
+from fake_backend import FakeBackend, FakeProgram, Step, fake_case  # isort: skip
 
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,11 @@ from trnbench.plugin.session import session_exit_code
 from trnbench.records.schema import MAX_ROUNDS, Record
 from trnbench.records.store import Store
 from trnbench.status import BackendUnavailable, Status
+from trnbench.workloads import steps
 
 if TYPE_CHECKING:
     from trnbench.case import Case
+from trnbench.compare.metrics import metric_values
 
 pytest_plugins = ["pytester"]
 
@@ -307,6 +309,38 @@ def test_without_an_instance_the_price_is_null_with_a_reason(suite: pytest.Pytes
     assert record.price is None
     assert "--instance-type" in record.unknown["price"]
     assert record.unknown["device.region"] == "not given (--region)"
+
+
+def test_division_into_micro_batches_leaves_the_stored_throughput(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B8: 16 sequences a step of 1 s are 16 sequences/s in the record, as 8 micro-batches of 2 or as one of 16."""
+    install(monkeypatch, lambda case: [Step(seconds=1.0)])
+    suite.makepyfile(test_suite=SUITE.format(batches=16).replace("sequence=16", "sequence=16, micro_batch=[2, 16]"))
+    assert run(suite).ret == 0
+    rates = [metric_values(record)["sequences_per_second"] for record in records(suite)]
+    assert rates == pytest.approx([16.0, 16.0])
+
+
+def test_a_smaller_batch_than_the_case_names_is_stored_and_refused(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B9: a program that keeps batch 1 where 8 was asked: the record holds 1 and is 'invalid'."""
+    monkeypatch.setattr(steps, "build", lambda case, *_: one_sequence_program(case))
+    suite.makepyfile(test_suite=SUITE.format(batches=8))
+    assert run(suite).ret == 1
+    (record,) = records(suite)
+    assert record.status is Status.INVALID
+    assert "effective batch 1" in record.reason
+    assert record.measurement is not None
+    assert {item.items["sequences"] for item in record.measurement.rounds} == {1}
+
+
+def one_sequence_program(case: Case) -> FakeProgram:
+    """A program with a fixed batch of 1, whatever the case asks."""
+    program = FakeProgram(FakeBackend.latest, [Step()], case)
+    program.sequences = [1]
+    return program
 
 
 @pytest.mark.parametrize(
