@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def smollm2() -> Decoder:
+    for package in ("transformers", "gguf"):
+        pytest.importorskip(package, reason="needs the extra real-model")
     model = Decoder(preset(weights.SMOLLM2_PRESET), torch.float32, positions=32)
     weights.load_smollm2(model)
     return model.requires_grad_(False)

@@ -78,11 +78,11 @@ class PrefillProgram(_InferenceProgram):
 
     @torch.no_grad()
     def step(self) -> list[Tensor]:
-        """Outputs: next token [B] and logits [B, vocab_size]."""
+        """Outputs: next token [B], logits [B, vocab_size] and the last layer's cached values, written beside them."""
         tokens, lengths = self._on_device[self._steps % PREPARED_PROMPTS]
         self._steps += 1
         self._first, self._logits = self._prefill(tokens, lengths, self._first, self.cache)
-        return [self._first, self._logits]
+        return [self._first, self._logits, self.cache[-1][1]]
 
     def items(self) -> dict[str, int]:
         return batch_items(self._prompts[self._steps % PREPARED_PROMPTS])
