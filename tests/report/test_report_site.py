@@ -404,3 +404,18 @@ def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
         built.append(tree(here / "site"))
     assert built[0] == built[1]
     assert any("caf\u00e9 \u00b5s".encode() in data for data in built[0].values())
+
+
+def test_answers_on_other_axes_name_their_device(tmp_path: Path) -> None:
+    """Modes of one device are never mixed with those of another, and unlike numerics never lead the page."""
+    records = []
+    for kind, factor in (("h100", 1.0), ("trn2", 0.5)):
+        for mode, rate in (("eager", 1000.0), ("compiled", 1700.0)):
+            records += runs_of(kind, rate * factor, case=sample_case(mode=mode))
+    records += runs_of("h100", 700.0, case=sample_case(precision="fp32"))
+    site = build(tmp_path, records)
+    index = words((site / "index.html").read_text("utf-8"))
+    for device in ("8 x H100 SXM (cuda), p5.48xlarge", "16 x Trainium2 (neuron), trn2.48xlarge"):
+        assert f"Is compiled (a) faster or cheaper than eager (b) on {device}" in index
+    assert index.index("Is 16 x Trainium2 (neuron) (a)") < index.index("Is bf16 (a) faster or cheaper than fp32 (b)")
+    assert "bf16 is faster" not in index

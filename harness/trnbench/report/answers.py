@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.compare.labels import device_label
 from trnbench.report.format import count, ratio, ratio_interval
 from trnbench.report.names import comparison_page
-from trnbench.report.verdicts import DECIDED, NO, OPEN, YES, agreement, cheaper, verdict_words
+from trnbench.report.verdicts import DECIDED, NO, OPEN, YES, agreement, cheaper, newest, verdict_words
 from trnbench.report.views import Cell
 
 if TYPE_CHECKING:
@@ -27,17 +28,28 @@ AXES: dict[Axis, str] = {
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """All comparisons of one axis between the same two sides."""
+    """All comparisons of one axis between the same two sides; `where` is the device, unless devices are the sides."""
 
     axis: Axis
     a: str
     b: str
     comparisons: list[Comparison]
+    where: str = ""
 
     @property
     def answered(self) -> bool:
         """Whether any comparison has a ratio to show."""
         return any(one.throughput_ratio for one in self.comparisons)
+
+    @property
+    def decided(self) -> bool:
+        """Whether any comparison says something about speed."""
+        return bool(_with_ratio(self.comparisons))
+
+    @property
+    def place(self) -> str:
+        """` on cpu (cpu)`, or nothing where the devices are what is compared."""
+        return f" on {self.where}" if self.where else ""
 
     @property
     def sides(self) -> str:
@@ -60,19 +72,29 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def pairs(comparisons: list[Comparison]) -> list[Pair]:
     """Comparisons by axis and pair of sides, in the order given; none is lost."""
-    grouped: dict[tuple[Axis, str, str], list[Comparison]] = {}
+    grouped: dict[tuple[Axis, str, str, str], list[Comparison]] = {}
     for comparison in comparisons:
-        grouped.setdefault((comparison.axis, comparison.a.label, comparison.b.label), []).append(comparison)
+        key = (comparison.axis, comparison.a.label, comparison.b.label, device_in_common(comparison))
+        grouped.setdefault(key, []).append(comparison)
     order = list(AXES)
     return [
-        Pair(axis=axis, a=a, b=b, comparisons=group)
-        for (axis, a, b), group in sorted(grouped.items(), key=lambda item: order.index(item[0][0]))
+        Pair(axis=axis, a=a, b=b, comparisons=group, where=where)
+        for (axis, a, b, where), group in sorted(grouped.items(), key=lambda item: order.index(item[0][0]))
     ]
+
+
+def device_in_common(comparison: Comparison) -> str:
+    """The device that both sides ran on, in words; empty where the devices are the sides."""
+    record = newest(comparison.a)
+    if comparison.axis == "device" or record is None:
+        return ""
+    instance = record.device.instance_type
+    return device_label(record) + (f", {instance}" if instance else "")
 
 
 def answer(pair: Pair) -> Answer:
     """What the pair's comparisons say together."""
-    question = f"Is {pair.a} (a) faster or cheaper than {pair.b} (b), and does it compute the same thing?"
+    question = f"Is {pair.a} (a) faster or cheaper than {pair.b} (b){pair.place}, and does it compute the same thing?"
     if len(pair.comparisons) == 1:
         only = pair.comparisons[0]
         return Answer(
@@ -99,7 +121,7 @@ def answer(pair: Pair) -> Answer:
 
 def unanswered(pair: Pair) -> str:
     """One line for a pair without any ratio: why there is none."""
-    return f"{pair.a} against {pair.b}: {_reasons(pair)}."
+    return f"{pair.a} against {pair.b}{pair.place}: {_reasons(pair)}."
 
 
 def _headline(pair: Pair) -> str:
@@ -114,6 +136,8 @@ def _headline(pair: Pair) -> str:
             return f"{name} is faster than {other} in {faster[side]:,} of {count(total, 'case')}"
     if any(one.verdict == "not distinguishable" for one in pair.comparisons):
         return f"No difference between {pair.a} and {pair.b} that these runs can show"
+    if pair.answered:
+        return f"{pair.a} and {pair.b} are shown side by side, without a winner"
     return f"No verdict yet between {pair.a} and {pair.b}"
 
 
@@ -136,17 +160,22 @@ def _speed(found: Ratio | None, a: str) -> Cell:
         return Cell("n/a", note="no throughput ratio: see the verdict")
     return Cell(
         f"{ratio(found.value)} \u00d7",
-        note=f"{found.confidence:.0%} interval {ratio_interval(found.low, found.high)}; above 1, {a} is faster",
+        note=f"{found.confidence:.0%} interval {ratio_interval(found.low, found.high)}; above 1: more throughput on {a}",
     )
 
 
 def _speeds(pair: Pair) -> Cell:
-    ratios = [one.throughput_ratio.value for one in _with_ratio(pair.comparisons) if one.throughput_ratio]
+    counted = _with_ratio(pair.comparisons) or pair.comparisons
+    ratios = [one.throughput_ratio.value for one in counted if one.throughput_ratio]
     if not ratios:
         return Cell("n/a", note="no case has a verdict with a ratio")
+    if not pair.decided:
+        return Cell(
+            f"{ratio(min(ratios))} to {ratio(max(ratios))} \u00d7", note=f"of {count(len(ratios), 'case')}; not ranked"
+        )
     return Cell(
         f"{ratio(min(ratios))} to {ratio(max(ratios))} \u00d7",
-        note=f"from lowest to highest of {count(len(ratios), 'case')}; above 1, {pair.a} is faster",
+        note=f"from lowest to highest of {count(len(ratios), 'case')}; above 1: more throughput on {pair.a}",
     )
 
 

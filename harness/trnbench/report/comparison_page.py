@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trnbench.report.answers import Answer, Pair, answer
+from trnbench.report.answers import Answer, answer, pairs
 from trnbench.report.cost_tables import cost_ratios_table, prices_table, stale_prices
 from trnbench.report.figures import round_seconds, rounds_figure, run_interval, runs_figure, side_range
 from trnbench.report.format import byte_size, count, number, percent, ratio, ratio_interval, seconds, trimmed, utc
@@ -58,7 +58,7 @@ def build_comparison(comparison: Comparison, today: date | None) -> Page:
     stem = file_stem(comparison.id)
     return Page(
         title=comparison.title,
-        answer=answer(Pair(axis=comparison.axis, a=comparison.a.label, b=comparison.b.label, comparisons=[comparison])),
+        answer=answer(pairs([comparison])[0]),
         facts=_facts(comparison),
         figures=[figure for figure in figures if figure],
         runs=[_runs(comparison, side, f"runs-{key}") for key, side in zip("ab", sides, strict=True)],

@@ -13,7 +13,15 @@ from trnbench.report.material import Entry, Material, Run, assert_complete
 from trnbench.report.names import comparison_page, record_page, run_page
 from trnbench.report.ordering import case_key
 from trnbench.report.plots import PANEL_ROWS
-from trnbench.report.verdicts import agreement, agreement_tag, cheaper_tag, metric_words, status_tag, verdict_tag
+from trnbench.report.verdicts import (
+    DECIDED,
+    agreement,
+    agreement_tag,
+    cheaper_tag,
+    metric_words,
+    status_tag,
+    verdict_tag,
+)
 from trnbench.report.views import Cell, Column, Figure, Table, TableRow
 from trnbench.status import Status
 
@@ -59,7 +67,7 @@ def build_index(material: Material) -> Index:
     """The front page of the material."""
     found = pairs(material.comparisons)
     answered = [pair for pair in found if pair.answered]
-    first_axis = answered[0].axis if answered else None
+    first_axis = next((pair.axis for pair in answered if pair.decided), answered[0].axis if answered else None)
     measured = sum(entry.record.status is Status.OK for entry in material.entries)
     return Index(
         lead=_lead(material, measured),
@@ -122,16 +130,16 @@ def _by_metric(comparisons: list[Comparison]) -> list[list[Comparison]]:
     for one in sorted(comparisons, key=lambda one: case_key(one.a.case)):
         key = (one.metric.name, one.metric.definition_version) if one.metric else ("", 0)
         grouped.setdefault(key, []).append(one)
-    return [grouped[key] for key in sorted(grouped)]
+    return list(grouped.values())
 
 
 def _group(pair: Pair, comparisons: list[Comparison], name: str) -> Group:
     metric = comparisons[0].metric
     table_id = f"table-{name}"
     chunks = [comparisons[start : start + PANEL_ROWS] for start in range(0, len(comparisons), PANEL_ROWS)]
-    sides = pair.sides + (f": {metric_words(metric)}" if metric else "")
+    sides = pair.sides + pair.place + (f": {metric_words(metric)}" if metric else "")
     return Group(
-        heading=f"a: {pair.a}, b: {pair.b}",
+        heading=f"a: {pair.a}, b: {pair.b}{pair.place}",
         definition=_definition(metric) if metric else "No common metric.",
         figures=[
             ratio_figure(chunk, name=f"index-{name}-{place}", sides=sides, table_id=table_id)
@@ -163,7 +171,7 @@ def _definition(metric: Metric) -> str:
 def _comparison_row(one: Comparison) -> TableRow:
     page = comparison_page(one.id)
     found = one.throughput_ratio
-    even = one.break_even_price_ratio
+    even = one.break_even_price_ratio if one.verdict in DECIDED else None
     first = one.costs[0] if one.costs else None
     return TableRow(
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,18 +10,21 @@ import msgspec
 from trnbench.catalog.prices import PriceTable
 from trnbench.compare.engine import CompareResult, compare_all
 from trnbench.records.store import Store
-from trnbench.report.answers import AXES
+from trnbench.report.answers import AXES, device_in_common
 from trnbench.report.format import instant
 from trnbench.report.material import Entry, Material, Refused, relative
+from trnbench.report.names import file_stem
 from trnbench.report.ordering import record_key
 from trnbench.report.pages import render
 from trnbench.report.publish import publish
+from trnbench.report.verdicts import newest
 from trnbench.status import UsageError
 
 if TYPE_CHECKING:
     from datetime import date
     from pathlib import Path
 
+    from trnbench.compare.model import Comparison
     from trnbench.records.schema import Record
 
 TITLE = "Trainium and GPUs, compared"
@@ -87,7 +91,7 @@ def gather(results: Path, *, allow_simulated: bool, today: date | None, title: s
     return Material(
         title=title,
         entries=entries,
-        comparisons=[comparison for result in compared for comparison in result.comparisons],
+        comparisons=_with_distinct_ids([one for result in compared for one in result.comparisons]),
         alone=alone,
         refused=sorted(refused, key=lambda one: one.path),
         records_in=len(loaded.records),
@@ -99,6 +103,21 @@ def gather(results: Path, *, allow_simulated: bool, today: date | None, title: s
 def _compare(records: list[Record], allow_simulated: bool) -> list[CompareResult]:
     prices = PriceTable.load()
     return [compare_all(records, axis, prices, allow_simulated) for axis in AXES]
+
+
+def _with_distinct_ids(comparisons: list[Comparison]) -> list[Comparison]:
+    """Where one case meets another along an axis on several machines, the machine becomes part of the id."""
+    times = Counter(comparison.id for comparison in comparisons)
+    return [
+        msgspec.structs.replace(one, id=f"{one.id}-{_machine(one)}") if times[one.id] > 1 else one
+        for one in comparisons
+    ]
+
+
+def _machine(comparison: Comparison) -> str:
+    record = newest(comparison.a)
+    fingerprint = record.environment.fingerprint[:8] if record else "none"
+    return f"{file_stem(device_in_common(comparison))}-{fingerprint}"
 
 
 def _newest_day(records: list[Record]) -> date | None:
