@@ -21,8 +21,8 @@ def first_nonfinite(tensors: Mapping[str, Tensor]) -> str | None:
     for name, tensor in tensors.items():
         bad = ~torch.isfinite(tensor)
         if bad.any():
-            index = [int(axis[0]) for axis in torch.nonzero(bad, as_tuple=True)]
-            kind = "NaN" if torch.isnan(tensor[tuple(index)] if index else tensor) else "infinity"
+            index = [int(axis) for axis in torch.nonzero(bad)[0]]
+            kind = "NaN" if torch.isnan(tensor[tuple(index)]) else "infinity"
             where = f"row {index[0]}, position {index}" if index else "the scalar"
             return f"{name}: {int(bad.sum())} of {tensor.numel()} values are not finite, first {kind} at {where}"
     return None

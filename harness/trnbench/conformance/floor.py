@@ -25,6 +25,9 @@ from scipy import stats
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+LEAST_FREEDOM = 4
+"""Degrees of freedom below which the quantile is so wide that the limit would pass nearly anything."""
+
 FALSE_ALARM_PROBABILITY = 1e-4
 """Per check: one in ten thousand checks of a correct implementation fails by chance."""
 
@@ -43,7 +46,8 @@ def norm_error_limit(
 ) -> FloorLimit:
     """Limit for a positive error norm, from `groups`: permitted implementation -> errors of its runs.
 
-    Raises `ValueError` where a group has fewer than two runs, or an error is not finite and positive: a floor that
+    Raises `ValueError` where a group has fewer than two runs or all together too few, or an error is not finite and
+    positive: a floor that
     holds such a value cannot judge anything.
     """
     for name, errors in groups.items():
@@ -78,6 +82,8 @@ def _prediction_limit(groups: Mapping[str, Sequence[float]], alpha: float) -> fl
     if not groups or any(len(values) < 2 for values in groups.values()):
         raise ValueError("noise floor: every permitted implementation needs at least two runs")
     freedom = sum(len(values) - 1 for values in groups.values())
+    if freedom < LEAST_FREEDOM:
+        raise ValueError(f"noise floor: {freedom} degrees of freedom; at least {LEAST_FREEDOM} are needed")
     pooled = math.sqrt(sum(statistics.variance(values) * (len(values) - 1) for values in groups.values()) / freedom)
     quantile = float(stats.t.ppf(1.0 - alpha, freedom))
     return max(
