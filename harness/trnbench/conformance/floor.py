@@ -47,8 +47,7 @@ def norm_error_limit(
     """Limit for a positive error norm, from `groups`: permitted implementation -> errors of its runs.
 
     Raises `ValueError` where a group has fewer than two runs or all together too few, or an error is not finite and
-    positive: a floor that
-    holds such a value cannot judge anything.
+    positive: a floor that holds such a value cannot judge anything.
     """
     for name, errors in groups.items():
         if any(not (math.isfinite(error) and error > 0.0) for error in errors):
