@@ -224,6 +224,15 @@ def test_collected_environment_makes_a_complete_record(tmp_path: Path) -> None:
     assert collect(device(), {"torch": "2.13.0"}, dict(FLAGS), tmp_path) == environment
 
 
+def test_output_folders_do_not_make_the_environment_dirty(tmp_path: Path) -> None:
+    """D9: the folder that a run writes its records to is handed down to git."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "record.json").write_text("{}", encoding="utf-8")
+    assert collect(device(), {}, {}, tmp_path).git.dirty is True
+    assert collect(device(), {}, {}, tmp_path, outputs=[tmp_path / "mine"]).git.dirty is False
+
+
 PRIVATE = """
 import os, platform, socket, sys
 from pathlib import Path

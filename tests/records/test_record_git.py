@@ -214,6 +214,14 @@ def test_what_the_tool_writes_does_not_make_it_dirty(checkout: Path) -> None:
     assert git_state(checkout, outputs)[0].dirty is True
 
 
+def test_an_output_folder_is_a_name_and_no_pattern(checkout: Path) -> None:
+    """D9: a folder called `*` must not hide every change."""
+    for folder in ("suites/*", "suites/other"):
+        (checkout / folder).mkdir()
+        (checkout / folder / "module.py").write_text("x", encoding="utf-8")
+    assert git_state(checkout, [checkout / "suites" / "*"])[0].dirty is True
+
+
 def test_outputs_outside_the_checkout_or_above_it_are_ignored(checkout: Path, tmp_path: Path) -> None:
     """D9: an output folder that holds the checkout, or is the checkout, must not hide every change."""
     add_untracked(checkout)

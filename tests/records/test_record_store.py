@@ -190,6 +190,7 @@ def test_links_and_devices_are_reported_not_followed(tmp_path: Path) -> None:
         "pipe.json",
     ]
     assert not any("password" in item.reason for item in loaded.rejected)
+    assert ["symbolic link" in item.reason for item in loaded.rejected] == [True, True, True, True, False]
 
 
 def test_a_copied_file_counts_once(tmp_path: Path) -> None:
