@@ -1,16 +1,31 @@
-"""One site for all tests that only read it."""
+"""One site for all tests that only read it, and a browser to open it in."""
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import Browser, Page, Request, sync_playwright
 from site_samples import many_outcomes, write_all
 
 from trnbench.report.site import SiteSummary, build_site
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +46,39 @@ def built(results: Path, tmp_path_factory: pytest.TempPathFactory) -> SiteSummar
 def site(built: SiteSummary) -> Path:
     """The folder of the built site."""
     return built.out
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium; these tests are meaningless without one."""
+    assert CHROMIUM, "the browser tests need chromium on the PATH; leave them out with -m 'not browser'"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens pages of a given width and colour scheme, and fails on any message of the console or failed request."""
+    opened: list[Page] = []
+    complaints: list[str] = []
+
+    def complain_of_request(request: Request) -> None:
+        # Leaving a page aborts what it was still loading; that is no fault of the page.
+        if request.failure != "net::ERR_ABORTED":
+            complaints.append(f"failed: {request.url}: {request.failure}")
+
+    def make(width: int = 1280, scheme: str = "light") -> Page:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", complain_of_request)
+        page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        opened.append(page)
+        return page
+
+    yield make
+    for page in opened:
+        page.close()
+    assert complaints == []

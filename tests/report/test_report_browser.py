@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import shutil
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from site_helpers import hostile_records, kinds_of_pages
 from site_samples import write_all
-from test_report_site import hostile_records
 
 from trnbench.report.site import build_site
 
@@ -22,67 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from playwright.sync_api import Page
+
 pytestmark = pytest.mark.browser
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A headless Chromium; these tests are meaningless without one."""
-    assert CHROMIUM, "the browser tests need chromium on the PATH; leave them out with -m 'not browser'"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens pages of a given width and colour scheme, and fails on any message of the console or failed request."""
-    opened: list[Page] = []
-    complaints: list[str] = []
-
-    def complain_of_request(request: Request) -> None:
-        # Leaving a page aborts what it was still loading; that is no fault of the page.
-        if request.failure != "net::ERR_ABORTED":
-            complaints.append(f"failed: {request.url}: {request.failure}")
-
-    def make(width: int = 1280, scheme: str = "light") -> Page:
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("requestfailed", complain_of_request)
-        page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        opened.append(page)
-        return page
-
-    yield make
-    for page in opened:
-        page.close()
-    assert complaints == []
-
-
-def kinds_of_pages(site: Path) -> list[str]:
-    """One page of every kind, by path: of comparisons one with a ratio, of records a measured and a missing one."""
-    comparisons = sorted((site / "comparisons").glob("*.html"))
-    with_ratio = next(path for path in comparisons if "prices-table" in path.read_text("utf-8"))
-    without = next(path for path in comparisons if "No verdict" in path.read_text("utf-8"))
-    run = next((site / "runs").glob("20261103-h100*.html"))
-    found = [with_ratio, without, run]
-    for status in ("ok", "oom"):
-        pattern = re.compile(rf'<p class="lead"><span class="tag[^>]*><span[^>]*>.</span> {status}</span>')
-        found.append(next(p for p in sorted((site / "records").glob("*.html")) if pattern.search(p.read_text("utf-8"))))
-    return ["index.html", "runs.html", "reading.html", *(path.relative_to(site).as_posix() for path in found)]
 
 
 def test_no_page_scrolls_sideways(site: Path, open_page: Callable[..., Page]) -> None:
@@ -265,91 +205,6 @@ def test_the_fitting_image_is_shown(
     for source, loaded in shown:
         assert re.sub(r"^.*/[^.]*[^/]*?(?=\.(dark|narrow|narrow-dark)?\.?svg$)", "", source) == ending, source
         assert loaded, source
-
-
-def test_every_image_has_words_and_a_table(site: Path, open_page: Callable[..., Page]) -> None:
-    """F4: an alternative text that says what is seen, and a link to a table with the values on the same page."""
-    page = open_page()
-    for name in kinds_of_pages(site):
-        page.goto((site / name).as_uri())
-        figures = page.evaluate(
-            """() => [...document.querySelectorAll('figure')].map(f => {
-            const target = document.getElementById(f.querySelector('figcaption a').getAttribute('href').slice(1));
-            return [f.querySelector('img').alt.length, target.tagName, target.querySelectorAll('tbody tr').length];
-            })"""
-        )
-        for length, tag, rows in figures:
-            assert length > 40, name
-            assert tag == "TABLE", name
-            assert rows > 0, name
-        assert page.evaluate("document.images.length") == len(figures)
-
-
-BOXES = """() => {
-  const svg = document.querySelector('svg'), view = svg.viewBox.baseVal;
-  const frame = svg.getBoundingClientRect(), scale = view.width / frame.width;
-  const box = e => {
-    const b = e.getBoundingClientRect();
-    return [b.left - frame.left, b.top - frame.top, b.right - frame.left, b.bottom - frame.top].map(v => v * scale);
-  };
-  return {
-    size: [view.width, view.height],
-    texts: [...svg.querySelectorAll('text')].map(e => [e.textContent, ...box(e)]),
-    axes: [...svg.querySelectorAll('[id^=axes_]')].map(e => box(e.querySelector('[id^=patch_]'))),
-    inside: [...svg.querySelectorAll('[id^=axes_] > [id^=text_] text')].map(e => e.textContent),
-  };
-}"""
-
-
-def overlap(one: list[float], other: list[float]) -> bool:
-    """Whether two boxes share more than a pixel in both directions."""
-    across = min(one[2], other[2]) - max(one[0], other[0])
-    along = min(one[3], other[3]) - max(one[1], other[1])
-    return across > 1 and along > 2
-
-
-def assert_legible(page: Page, svg: str, name: str) -> None:
-    """No text leaves the image, none overlaps another, and none but words in place of a point lies over the axes."""
-    page.set_content(f"<body style='margin:0'>{svg[svg.index('<svg') :]}</body>")
-    found = page.evaluate(BOXES)
-    width, height = found["size"]
-    texts = [(text, box) for text, *box in found["texts"]]
-    for place, (text, box) in enumerate(texts):
-        assert box[0] >= -0.5, (name, text)
-        assert box[1] >= -0.5, (name, text)
-        assert box[2] <= width + 0.5, (name, text, box, width)
-        assert box[3] <= height + 0.5, (name, text)
-        for other_text, other in texts[place + 1 :]:
-            assert not overlap(box, other), (name, text, other_text)
-
-
-def test_text_in_plots_is_neither_clipped_nor_overlapping(site: Path, open_page: Callable[..., Page]) -> None:
-    """F3: measured in the browser, for every plot of the site in both widths."""
-    page = open_page()
-    plots = [path for path in sorted((site / "plots").glob("*.svg")) if "dark" not in path.name]
-    assert len(plots) > 10
-    for path in plots:
-        assert_legible(page, path.read_text("utf-8"), path.name)
-
-
-def test_fourteen_long_names_stay_legible(open_page: Callable[..., Page]) -> None:
-    """F3: 14 series and 14 rows with 40-character names, broad letters included."""
-    from trnbench.report.plots import Row, Series, intervals, rounds
-
-    names = [
-        f"{place:02d} " + ("W" * 37 if place % 2 else "run of a-long_name/with joints 0123456789")[:37]
-        for place in range(14)
-    ]
-    assert {len(name) for name in names} == {40}
-    lines = [Series(name=name, values=[1.0 + place, 2.0, 3.0]) for place, name in enumerate(names)]
-    rows = [Row(name=name, value=10.0**place, text=f"1e{place}") for place, name in enumerate(names)]
-    page = open_page()
-    for drawing in (
-        rounds(lines, title="t", description="d", axis="seconds of a round"),
-        intervals(rows, title="t", description="d", axis="seconds", log=True),
-    ):
-        assert_legible(page, drawing.wide.decode(), "wide")
-        assert_legible(page, drawing.narrow.decode(), "narrow")
 
 
 def test_the_keyboard_reaches_everything(site: Path, open_page: Callable[..., Page]) -> None:

@@ -160,7 +160,7 @@ def _speed(found: Ratio | None, a: str) -> Cell:
         return Cell("n/a", note="no throughput ratio: see the verdict")
     return Cell(
         f"{ratio(found.value)} \u00d7",
-        note=f"{found.confidence:.0%} interval {ratio_interval(found.low, found.high)}; above 1: more throughput on {a}",
+        note=f"{found.confidence:.0%} interval {ratio_interval(found.low, found.high)}; above 1: more work on {a}",
     )
 
 
@@ -175,7 +175,7 @@ def _speeds(pair: Pair) -> Cell:
         )
     return Cell(
         f"{ratio(min(ratios))} to {ratio(max(ratios))} \u00d7",
-        note=f"from lowest to highest of {count(len(ratios), 'case')}; above 1: more throughput on {pair.a}",
+        note=f"from lowest to highest of {count(len(ratios), 'case')}; above 1: more work on {pair.a}",
     )
 
 
