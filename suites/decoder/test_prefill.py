@@ -13,8 +13,9 @@ SMOKE = grid(
     phase="prefill",
     precision=["fp32", "tf32", "bf16", "fp16"],
     mode=["eager", "compiled"],
-    batch=4,
-    sequence=256,
+    batch=2,
+    # Above 256, where positions held in bfloat16 first collide.
+    sequence=384,
 )
 
 SINGLE = grid(

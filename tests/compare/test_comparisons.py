@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 from factory import (
@@ -20,9 +21,11 @@ from factory import (
 
 from trnbench import wording
 from trnbench.compare.engine import compare_all, compare_records
-from trnbench.compare.model import Comparison
 from trnbench.records.schema import Flops, Record
 from trnbench.status import Status
+
+if TYPE_CHECKING:
+    from trnbench.compare.model import Comparison
 
 TRN = make_device(**TRAINIUM)
 GPU = make_device(**H100)

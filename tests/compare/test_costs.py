@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from typing import TYPE_CHECKING
 
 import pytest
 from factory import H100, TRAINIUM, make_device, make_record, make_runs
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from trnbench.catalog.prices import PricePoint, PriceRow, PriceTable
 from trnbench.compare.cost import billed_usd_per_hour, reprice, usd_per_million
 from trnbench.compare.engine import compare_records
-from trnbench.compare.model import Comparison, CostScenario
 from trnbench.status import UsageError
+
+if TYPE_CHECKING:
+    from trnbench.compare.model import Comparison, CostScenario
 
 REGION = "us-east-2"
 WHOLE_TRN = make_device(**{**TRAINIUM, "chips": 16, "cores": 1}, instance_type="trn2.48xlarge", region=REGION)

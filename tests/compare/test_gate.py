@@ -14,6 +14,8 @@ from trnbench.status import ExitCode, NoBaseline, Status, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trnbench.records.schema import Record
+
 STEADY = [1000.0, 1010.0, 990.0, 1005.0]
 
 
@@ -191,3 +193,19 @@ def test_a_threshold_is_a_fraction(threshold: float) -> None:
     """5 meant as per cent would switch the gate off."""
     with pytest.raises(UsageError, match="gate threshold"):
         gate(make_runs(STEADY), make_runs(STEADY), threshold=threshold)
+
+
+def test_a_case_that_neither_side_can_run_is_no_failure() -> None:
+    """A precision that the device lacks stays missing every night: it is told, and the gate stays green."""
+    lacking = make_case(precision="tf32")
+
+    def night(run: str) -> list[Record]:
+        refused = make_record(run, case=lacking, status=Status.UNSUPPORTED, reason="no tf32 here")
+        return [*make_runs(STEADY, prefix=run), refused]
+
+    report = gate(night("before"), night("now"))
+    assert report.exit_code is ExitCode.CLEAN
+    assert [entry.outcome for entry in report.entries if "tf32" in entry.name] == ["not run"]
+    lost = [record for record in night("before") if record.case != lacking]
+    lost += make_runs(STEADY, prefix="before", case=lacking)
+    assert gate(lost, night("now")).exit_code is ExitCode.FAILED

@@ -100,7 +100,10 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def compile_cache_state(self) -> str | None:
-        """State of the persistent compile cache as found at `open`: "cold", "warm", "none" without one, None if unknown."""
+        """State of the persistent compile cache as found at `open`.
+
+        One of "cold", "warm", and "none" where there is no such cache; None if unknown.
+        """
 
     @abc.abstractmethod
     def classify(self, error: BaseException) -> Status:

@@ -191,6 +191,10 @@ def _identifier(pair: Pair) -> str:
     """Readable and unique: axis, case and labels, then a digest of everything that tells this pair from others."""
     case: Case = pair.a.newest.case
     words = f"{pair.axis}-{case.id}-{pair.a.label}-vs-{pair.b.label}"
-    whole = repr((pair.axis, case.identity(), pair.b.newest.case.identity(), pair.a.label, pair.b.label))
+    machines = tuple(
+        (side.newest.device.backend, side.newest.device.chip, side.newest.environment.fingerprint)
+        for side in (pair.a, pair.b)
+    )
+    whole = repr((pair.axis, case.identity(), pair.b.newest.case.identity(), pair.a.label, pair.b.label, machines))
     safe = re.sub(r"[^A-Za-z0-9._]+", "-", words).strip("-")
     return f"{safe[:120]}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"

@@ -1,7 +1,8 @@
 """The regression gate: current records against a baseline of the same cases on the same machine.
 
-Green only if every case of the baseline was compared and none got worse. A missing case, a case without a comparable
-baseline and a case with too few runs are each their own answer, so nobody learns to ignore the gate.
+Green only if every case of the baseline was compared and none got worse; a case that neither side can run does not
+count. A missing case, a case without a comparable baseline and a case with too few runs are each their own answer, so
+nobody learns to ignore the gate.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from trnbench.compare.keys import case_order, device_key
 from trnbench.compare.metrics import METRICS, metric_values, preferred_metrics
 from trnbench.compare.model import Ratio
 from trnbench.compare.pairing import newest_attempts
-from trnbench.status import ExitCode, NoBaseline, UsageError
+from trnbench.status import ExitCode, NoBaseline, Status, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 THRESHOLD = 0.05
 """Relative loss of throughput that counts as a regression once the interval lies wholly beyond it."""
 
-Outcome = Literal["ok", "improved", "regressed", "failed", "missing", "new", "not comparable", "not enough runs"]
+Outcome = Literal[
+    "ok", "improved", "regressed", "failed", "missing", "new", "not comparable", "not enough runs", "not run"
+]
 
 _RED: frozenset[Outcome] = frozenset({"regressed", "failed", "missing"})
 _UNDECIDED: frozenset[Outcome] = frozenset({"not comparable", "not enough runs"})
@@ -139,6 +142,10 @@ def _judge(name: str, before: list[Record], now: list[Record], threshold: float)
         return GateEntry(name=name, outcome="missing", reason="in the baseline, but not among the current records")
     if not before:
         return GateEntry(name=name, outcome="new", reason="not in the baseline")
+    if (status := _never_run(now)) is not None and _never_run(before) == status:
+        return GateEntry(
+            name=name, outcome="not run", reason=f"{status} in the baseline as it is now: {now[-1].reason}"
+        )
     runs = [run.record for run in newest_attempts(now)[0]]
     refused = [f"run {record.run_id}: {found.reason}" for record in runs if (found := refusal(record)) is not None]
     if refused:
@@ -148,6 +155,12 @@ def _judge(name: str, before: list[Record], now: list[Record], threshold: float)
     if not comparable:
         return GateEntry(name=name, outcome="not comparable", reason=why_not)
     return _judge_speed(name, comparable, _comparable(now, newest)[0], threshold)
+
+
+def _never_run(records: list[Record]) -> Status | None:
+    """The status that all records share where it says that the device cannot run the case; None otherwise."""
+    statuses = {record.status for record in records}
+    return statuses.pop() if len(statuses) == 1 and statuses <= {Status.UNSUPPORTED, Status.SKIPPED} else None
 
 
 def _comparable(records: list[Record], like: Record) -> tuple[list[Record], str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 
+from trnbench.backends.switches import numerics_switches
 from trnbench.conformance.errors import relative_error, worst_row_error
 from trnbench.conformance.permute import permutation, permute, restore
 from trnbench.conformance.runs import Weights, decoder_with, infer_once, train_once
@@ -96,7 +97,15 @@ def find_baseline(subject: Subject) -> Baseline:
 
 
 def compute_baseline(subject: Subject, *, digest: str) -> Baseline:
-    """Run the oracle, then every permitted implementation under every permutation."""
+    """Run the oracle, then every permitted implementation under every permutation.
+
+    Under the switches of fp32, whatever the case's: a host that multiplies float32 coarsely is no reference.
+    """
+    with numerics_switches("fp32"):
+        return _compute(subject, digest)
+
+
+def _compute(subject: Subject, digest: str) -> Baseline:
     scope = subject.scope
     own = decoder_with(scope.preset, subject.weights, subject.compute_dtype, "unfused", scope.positions)
     oracle = run_model(subject, reference_model(own))

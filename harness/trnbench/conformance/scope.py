@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 import torch
 
+from trnbench.case import Case
 from trnbench.workloads.data import TokenBatch, raw_bits
 from trnbench.workloads.flops import flops_per_round
+from trnbench.workloads.presets import Preset
 
 if TYPE_CHECKING:
-    from trnbench.case import Case
     from trnbench.workloads.decoder import Decoder
-    from trnbench.workloads.presets import Preset
 
 ORACLE_FLOPS = 5e10
 """The oracle's forward (and backward) may cost this much: seconds of float64 on two cores, and the floor as much

@@ -18,15 +18,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-if TYPE_CHECKING:
-    from trnbench.workloads.layers import Attention
+from trnbench.workloads.layers import Attention
 
 TF32_SIGNIFICANT_BITS = 11
 _NARROW_SIGNIFICANT_BITS = {"bf16": 8, "fp16": 11}

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.records.schema import WarmupStep
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trnbench.records.schema import WarmupStep
 
 MIN_WARMUP = 3
 """First the compile, then the recompile that optimizer state or donated buffers cause, then one clean step."""

@@ -7,7 +7,8 @@ backend is not available.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -17,9 +18,6 @@ from trnbench.case import TIERS
 from trnbench.measure.rounds import check_round_count
 from trnbench.records.ids import new_id
 from trnbench.status import TrnBenchError, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import msgspec
 from trnbench.catalog.prices import PricePoint, PriceTable
 from trnbench.measure.rounds import Measured, measure_program
 from trnbench.records.build import assemble
-from trnbench.records.environment import collect
+from trnbench.records.environment import collect_with_reasons
 from trnbench.records.ids import utc_now
 from trnbench.records.store import Store
 from trnbench.status import BackendUnavailable, CaseError, Status, UsageError
@@ -127,7 +127,8 @@ def _measure(
 def _conform(attempt: Attempt, backend: Backend, case: Case) -> None:
     from trnbench.conformance.model import check_case
 
-    attempt.conformance = check_case(case, backend)
+    with backend.numerics(case.precision):
+        attempt.conformance = check_case(case, backend)
     failed = [check for check in attempt.conformance if check.verdict in ("fail", "non-finite")]
     if failed:
         worst = failed[0]
@@ -148,13 +149,16 @@ def _record(
     device = msgspec.structs.replace(
         _read_back(attempt, backend, device), instance_type=settings.instance_type, region=settings.region
     )
-    environment = collect(device, backend.versions(), backend.flags(), Path.cwd())
+    # Records stored before this one must not make the checkout look changed.
+    environment, environment_reasons = collect_with_reasons(
+        device, backend.versions(), backend.flags(), Path.cwd(), outputs=[settings.results]
+    )
     # The switches follow from the case's precision, so they are no part of what fingerprints the machine.
     environment = msgspec.structs.replace(environment, flags={**environment.flags, **attempt.switches})
     price, no_price = price_in_force(
         settings.instance_type, settings.region, datetime.datetime.now(datetime.UTC).date()
     )
-    reasons = {**attempt.unknown, "price": no_price}
+    reasons = {**environment_reasons, **attempt.unknown, "price": no_price}
     if settings.instance_type is None:
         reasons["device.instance_type"] = "not given (--instance-type)"
     if settings.region is None:

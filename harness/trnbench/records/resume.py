@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.records.ids import instant
+from trnbench.records.store import StoredRecord
 from trnbench.status import RETRIED_BY_RESUME
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from trnbench.records.schema import Git, Record
-    from trnbench.records.store import StoredRecord
 
 Key = tuple[object, ...]
 """What makes a rerun pointless: the same case on the same machine and stack with the same code."""

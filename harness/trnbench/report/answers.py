@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.compare.labels import device_label
+from trnbench.compare.model import Axis, Comparison
 from trnbench.report.format import count, ratio, ratio_interval
 from trnbench.report.names import comparison_page
 from trnbench.report.verdicts import DECIDED, NO, OPEN, YES, agreement, cheaper, newest, verdict_words
 from trnbench.report.views import Cell
 
 if TYPE_CHECKING:
-    from trnbench.compare.model import Axis, Comparison, Ratio
+    from trnbench.compare.model import Ratio
 
 AXES: dict[Axis, str] = {
     "device": "Devices",

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.compare.model import Comparison
+from trnbench.records.schema import Record
 from trnbench.report.ordering import natural_key, record_key
 from trnbench.status import Status
 
 if TYPE_CHECKING:
-    from datetime import date
     from pathlib import Path
 
-    from trnbench.compare.model import Comparison
-    from trnbench.records.schema import Record
 
 UNKNOWN = "unknown"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +23,6 @@ from trnbench.status import UsageError
 
 if TYPE_CHECKING:
     from datetime import date
-    from pathlib import Path
 
     from trnbench.compare.model import Comparison
     from trnbench.records.schema import Record
@@ -91,7 +91,7 @@ def gather(results: Path, *, allow_simulated: bool, today: date | None, title: s
     return Material(
         title=title,
         entries=entries,
-        comparisons=_with_distinct_ids([one for result in compared for one in result.comparisons]),
+        comparisons=[one for result in compared for one in result.comparisons],
         alone=alone,
         refused=sorted(refused, key=lambda one: one.path),
         records_in=len(loaded.records),
@@ -103,21 +103,6 @@ def gather(results: Path, *, allow_simulated: bool, today: date | None, title: s
 def _compare(records: list[Record], allow_simulated: bool) -> list[CompareResult]:
     prices = PriceTable.load()
     return [compare_all(records, axis, prices, allow_simulated) for axis in AXES]
-
-
-def _with_distinct_ids(comparisons: list[Comparison]) -> list[Comparison]:
-    """Where one case meets another along an axis on several machines, the machine becomes part of the id."""
-    times = Counter(comparison.id for comparison in comparisons)
-    return [
-        msgspec.structs.replace(one, id=f"{one.id}-{_machine(one)}") if times[one.id] > 1 else one
-        for one in comparisons
-    ]
-
-
-def _machine(comparison: Comparison) -> str:
-    record = newest(comparison.a)
-    fingerprint = record.environment.fingerprint[:8] if record else "none"
-    return f"{file_stem(device_in_common(comparison))}-{fingerprint}"
 
 
 def _newest_day(records: list[Record]) -> date | None:

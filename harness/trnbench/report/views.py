@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from trnbench.report.names import file_stem
-
-if TYPE_CHECKING:
-    from trnbench.report.plots import Drawing
+from trnbench.report.plots import Drawing
 
 TagKind = Literal["good", "bad", "side", ""]
 

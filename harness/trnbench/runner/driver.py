@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.backends.select import preflight
+from trnbench.case import Case
 from trnbench.records.ids import new_id
 from trnbench.runner.collect import Listed, collect, pytest_command, suites_root
 from trnbench.runner.interrupt import Stop
@@ -26,7 +27,6 @@ from trnbench.status import ExitCode, NothingMeasured, Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trnbench.case import Case
     from trnbench.runner.progress import Reporter
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.records.resume import Key, code_state, finished
+from trnbench.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from trnbench.case import Case
     from trnbench.records.store import StoredRecord
     from trnbench.runner.machine import Machine
-    from trnbench.status import Status
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):

@@ -74,7 +74,8 @@ def fingerprint(tensors: Iterable[Tensor]) -> str:
     for tensor in tensors:
         host = tensor.detach().cpu().contiguous()
         digest.update(f"{tuple(host.shape)} {host.dtype}".encode())
-        digest.update(host.view(torch.uint8).numpy().tobytes())
+        # Flat first: a dimension of one may keep a stride that `view` refuses, though it is contiguous.
+        digest.update(host.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
