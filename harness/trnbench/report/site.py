@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,20 +10,17 @@ import msgspec
 from trnbench.catalog.prices import PriceTable
 from trnbench.compare.engine import CompareResult, compare_all
 from trnbench.records.store import Store
-from trnbench.report.answers import AXES, device_in_common
+from trnbench.report.answers import AXES
 from trnbench.report.format import instant
 from trnbench.report.material import Entry, Material, Refused, relative
-from trnbench.report.names import file_stem
 from trnbench.report.ordering import record_key
 from trnbench.report.pages import render
 from trnbench.report.publish import publish
-from trnbench.report.verdicts import newest
 from trnbench.status import UsageError
 
 if TYPE_CHECKING:
     from datetime import date
 
-    from trnbench.compare.model import Comparison
     from trnbench.records.schema import Record
 
 TITLE = "Trainium and GPUs, compared"
