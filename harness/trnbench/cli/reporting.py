@@ -9,6 +9,7 @@ import typer
 
 from trnbench.cli.output import warn
 from trnbench.status import NothingMeasured, UsageError
+from trnbench.wording import SIMULATED_NOTICE
 
 
 def report(
@@ -35,4 +36,6 @@ def report(
 
         webbrowser.open(index.resolve().as_uri())
     if summary.records_shown == 0:
-        raise NothingMeasured(f"no record in {results} could be shown; the page says why")
+        if summary.records_in:
+            raise NothingMeasured(f"no record in {results} can be shown: each was {SIMULATED_NOTICE}")
+        raise NothingMeasured(f"{results} holds no record to show")

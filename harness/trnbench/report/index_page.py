@@ -88,7 +88,7 @@ def build_index(material: Material) -> Index:
 def _lead(material: Material, measured: int) -> str:
     runs = material.runs()
     if not runs:
-        return "No record is here yet."
+        return "No record can be shown." if material.records_in else "No record is here yet."
     return (
         f"From {count(len(material.entries), 'record')} of {count(len(runs), 'run')}: {measured:,} measured, "
         f"{len(material.entries) - measured:,} not."
