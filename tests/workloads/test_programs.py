@@ -62,6 +62,16 @@ def test_every_step_changes_the_state_and_stays_finite(
 
 
 @pytest.mark.parametrize("phase", PROGRAMS)
+def test_a_batch_of_one_sequence(tiny: Preset, make_case: Make, phase: str) -> None:
+    """Tensors of a single element keep strides that bytes cannot be viewed with; their state is hashed all the same."""
+    program = program_of(make_case(phase, batch=1, sequence=12), tiny)
+    before = program.state_fingerprint()
+    program.reset()
+    assert program.loss_like(program.step()).isfinite()
+    assert program.state_fingerprint() != before
+
+
+@pytest.mark.parametrize("phase", PROGRAMS)
 def test_not_a_number_is_seen(tiny: Preset, make_case: Make, phase: str) -> None:
     program = program_of(small_case(make_case, phase), tiny)
     with torch.no_grad():

@@ -72,10 +72,12 @@ def fingerprint(tensors: Iterable[Tensor]) -> str:
     """SHA-256 over shape, dtype and bits of the tensors, copied to the host whole: slicing would run on the device."""
     digest = hashlib.sha256()
     for tensor in tensors:
-        host = tensor.detach().cpu().contiguous()
-        digest.update(f"{tuple(host.shape)} {host.dtype}".encode())
-        # Flat first: a dimension of one may keep a stride that `view` refuses, though it is contiguous.
-        digest.update(host.reshape(-1).view(torch.uint8).numpy().tobytes())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        # A single element may keep any stride and still count as contiguous, but bytes are viewed at stride 1 only.
+        if flat.stride(0) != 1:
+            flat = flat.clone(memory_format=torch.contiguous_format)
+        digest.update(f"{tuple(tensor.shape)} {flat.dtype}".encode())
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
