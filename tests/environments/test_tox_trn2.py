@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 MAKE = ROOT / "tests/standin/make_environment.py"
 CHECKOUT = ("harness", "suites", "pyproject.toml", "tox.ini", "LICENSE", "README.md")
-TWO_MODES = ("--select", "nano-prefill-bf16", "--rounds", "3")
+TWO_MODES = ("--", "--select", "nano-prefill-bf16", "--rounds", "3")
 STEERING = ("TRNBENCH_", "TOX_", "PYTEST_", "PYTHON", "NEURON_", "TORCH_NEURONX_", "SIMULATED_NEURON_", "XLA_")
 """Variables of this test session that must not steer the job."""
 
@@ -47,15 +48,14 @@ class Job:
             elif source.exists():
                 shutil.copy(source, self.checkout / name)
 
-    def tox(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """`tox run -e trn2`, one run of the smoke tier and without a package index."""
+    def run(self, *command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        """A command in the checkout: one run of the smoke tier, and no package index."""
         settings = {"TRNBENCH_TIER": "smoke", "TRNBENCH_RUNS": "1", "OMP_NUM_THREADS": "1", "PIP_NO_INDEX": "1"}
         # pip reads the name as a switch: 0 means that the build does not get an environment of its own.
         settings["PIP_NO_BUILD_ISOLATION"] = "0"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
-        command = [sys.executable, "-m", "tox", "run", "-e", "trn2", "--workdir", str(self.environments)]
         return subprocess.run(
-            [*command, "--", *arguments],
+            command,
             capture_output=True,
             text=True,
             check=False,
@@ -64,16 +64,14 @@ class Job:
             env={**kept, **settings, **environment},
         )
 
-    def trnbench(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The command line of the environment that the job made."""
-        return subprocess.run(
-            [self.environments / "trn2/bin/trnbench", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.checkout,
-            timeout=120,
-        )
+    def tox(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """`tox run -e trn2`; arguments for `trnbench run` come after a `--`."""
+        where = ("--workdir", str(self.environments))
+        return self.run(sys.executable, "-m", "tox", "run", "-e", "trn2", *where, *arguments, **environment)
+
+    def made(self, command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """A command of the environment that the job made."""
+        return self.run(self.environments / "trn2/bin" / command, *arguments, **environment)
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +88,18 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 @pytest.fixture(scope="module")
-def done(job: Job, neuron: str) -> subprocess.CompletedProcess[str]:
-    """The job as a user starts it: both modes of one case, with conformance."""
+def described(job: Job, neuron: str) -> list[subprocess.CompletedProcess[str]]:
+    """The guide's check before spending: the environment without the job, filled by hand, and the doctor in it."""
+    steps = [job.tox("--notest", TRNBENCH_NEURON_PYTHON=neuron)]
+    steps.append(job.made("python", "harness/neuron_environment.py", "trn2", TRNBENCH_NEURON_PYTHON=neuron))
+    steps.append(job.made("trnbench", "doctor", "--backend", "neuron"))
+    return steps
+
+
+@pytest.fixture(scope="module")
+def done(job: Job, neuron: str, described: list[subprocess.CompletedProcess[str]]) -> subprocess.CompletedProcess[str]:
+    """The job as a user starts it, in the environment just described: both modes of one case, with conformance."""
+    assert len(described) == 3
     return job.tox(*TWO_MODES, TRNBENCH_NEURON_PYTHON=neuron)
 
 
@@ -105,6 +113,19 @@ def records(job: Job, done: subprocess.CompletedProcess[str]) -> list[Record]:
 def text_of(folder: Path) -> str:
     """Everything that a folder holds, in one text."""
     return "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_environment_made_by_hand_and_described(
+    described: list[subprocess.CompletedProcess[str]], done: subprocess.CompletedProcess[str]
+) -> None:
+    """The doctor opens the device and says what it is; the job then uses the same environment."""
+    assert [step.returncode for step in described] == [0, 0, 0], [step.stderr for step in described]
+    doctor = described[-1].stdout
+    assert re.search(r"backend +neuron\b", doctor)
+    assert re.search(r"chip +cpu\b", doctor)
+    assert re.search(r"torch-neuronx +2\.13\.3\.0\b", doctor)
+    assert wording.SIMULATED_NOTICE in doctor
+    assert "recreate" not in done.stdout
 
 
 def test_exit_code(done: subprocess.CompletedProcess[str]) -> None:
@@ -163,7 +184,7 @@ def test_page_shows_no_number(job: Job, records: list[Record]) -> None:
 
 
 def test_page_on_request_carries_the_notice(job: Job, records: list[Record], tmp_path: Path) -> None:
-    built = job.trnbench("report", str(job.results), "--out", str(tmp_path / "pages"), "--allow-simulated")
+    built = job.made("trnbench", "report", str(job.results), "--out", str(tmp_path / "pages"), "--allow-simulated")
     assert built.returncode == 0, built.stderr
     pages = sorted((tmp_path / "pages").rglob("*.html"))
     assert len(pages) > len(records)
@@ -174,14 +195,14 @@ def test_page_on_request_carries_the_notice(job: Job, records: list[Record], tmp
 
 def test_comparison_is_refused(job: Job, records: list[Record]) -> None:
     """The two records differ in their mode only, and would compare if they were measurements."""
-    refused = job.trnbench("compare", str(job.results), "--axis", "mode")
+    refused = job.made("trnbench", "compare", str(job.results), "--axis", "mode")
     assert refused.returncode == 5
     assert refused.stdout.count(wording.SIMULATED_NOTICE) == len(records)
     assert refused.stderr.startswith("trnbench: nothing to compare")
 
 
 def test_comparison_on_request_carries_the_notice(job: Job, records: list[Record]) -> None:
-    asked = job.trnbench("compare", str(job.results), "--axis", "mode", "--allow-simulated", "--json")
+    asked = job.made("trnbench", "compare", str(job.results), "--axis", "mode", "--allow-simulated", "--json")
     assert asked.returncode == 0, asked.stderr
     found = json.loads(asked.stdout)
     assert len(found["comparisons"]) == 1
@@ -192,7 +213,7 @@ def test_comparison_on_request_carries_the_notice(job: Job, records: list[Record
 
 def test_resume_runs_what_is_missing(job: Job, records: list[Record], neuron: str) -> None:
     """The same command with --resume: what is there is kept, and only the case that is missing runs."""
-    wider = ("--select", "nano-prefill-bf16 or nano-decode-fp32-eager", "--rounds", "3")
+    wider = ("--", "--select", "nano-prefill-bf16 or nano-decode-fp32-eager", "--rounds", "3")
     again = job.tox(*wider, "--resume", TRNBENCH_NEURON_PYTHON=neuron)
     assert "skipping 2 finished cases, running 1" in again.stdout, again.stdout + again.stderr
     found = [stored.record for stored in Store(job.results).load().records]
@@ -204,7 +225,7 @@ def test_resume_runs_what_is_missing(job: Job, records: list[Record], neuron: st
 def test_failed_case_is_the_exit_code_and_gets_its_page(job: Job, neuron: str, tmp_path: Path) -> None:
     """The page is built after a failed case too, and the job ends with the run's own code."""
     failed = job.tox(
-        *("--select", "nano-prefill-fp32-eager", "--rounds", "3", "--no-conformance"),
+        *("--", "--select", "nano-prefill-fp32-eager", "--rounds", "3", "--no-conformance"),
         TRNBENCH_NEURON_PYTHON=neuron,
         TRNBENCH_RESULTS=str(tmp_path / "results"),
         TRNBENCH_REPORTS=str(tmp_path / "pages"),
@@ -246,3 +267,30 @@ def test_no_python_of_the_right_version(tmp_path: Path) -> None:
     assert "could not find python interpreter matching any of the specs python3.12, python3.13, python3.14" in (
         refused.stdout
     )
+
+
+def test_trainium1_never_ends_on_the_cpu() -> None:
+    """torch-xla chooses a device by itself where none is asked for, so the job of trn1 asks."""
+    shown = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tox",
+            "config",
+            "-c",
+            str(ROOT / "tox.ini"),
+            "-e",
+            "trn1,trn2",
+            "-k",
+            "set_env",
+            "commands",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    first, _, second = shown.partition("[testenv:trn2]")
+    assert "PJRT_DEVICE=NEURON" in first
+    assert "trnbench run --backend xla" in first
+    assert "PJRT_DEVICE" not in second
+    assert "trnbench run --backend neuron" in second
