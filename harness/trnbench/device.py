@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from trnbench.status import UsageError
+
 Scalar = str | int | float | bool
 """A value that survives a round trip through JSON unchanged."""
 
@@ -26,6 +28,22 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     instance_type: str | None = None
     region: str | None = None
     read_back: dict[str, Scalar] = {}
+
+    @property
+    def parallel_devices(self) -> int:
+        """Devices that a parallel plan can spread over: the host counts once, however many threads it has."""
+        return self.chips if self.chip == "cpu" else self.cores
+
+    def placed(self, instance_type: str | None, region: str | None) -> Device:
+        """The device with the instance type and region that the user names; what is not named stays as read back.
+
+        Raises `UsageError` where the machine itself names another instance type: its price would be of another.
+        """
+        if instance_type is not None and self.instance_type not in (None, instance_type):
+            raise UsageError(f"--instance-type is {instance_type}, but this machine is a {self.instance_type}")
+        return msgspec.structs.replace(
+            self, instance_type=instance_type or self.instance_type, region=region or self.region
+        )
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):

@@ -210,7 +210,7 @@ class TestPreflight:
 
 
 @pytest.mark.parametrize(
-    ("kind", "instance_type", "chip"),
+    ("kind", "family", "chip"),
     [
         ("NC_v2", "trn1.32xlarge", "trainium1"),
         ("NC_v2", "trn1n.32xlarge", "trainium1"),
@@ -221,9 +221,9 @@ class TestPreflight:
         ("NC_v9", "trn9.48xlarge", "NC_v9"),
     ],
 )
-def test_chip_of_pjrt_kind(kind: str, instance_type: str | None, chip: str) -> None:
+def test_chip_of_pjrt_kind(kind: str, family: str | None, chip: str) -> None:
     """NeuronCore-v2 is in two chips; without the instance type, the runtime's own name stands."""
-    assert xla.chip_of_kind(kind, instance_type) == chip
+    assert xla.chip_of_kind(kind, family) == chip
 
 
 @pytest.mark.parametrize(

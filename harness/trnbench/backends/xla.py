@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trnbench.backends.failures import classify_error, failure_reason, retry_when_busy
 from trnbench.backends.host import ResidentPeak, cpu_packages, total_memory, usable_cores
+from trnbench.backends.neuron_hardware import read_hardware
 from trnbench.backends.packages import AWS_INDEX, installed_version, is_placeholder, release, same_minor
 from trnbench.backends.settings import COMMON_VARIABLES, XLA_VARIABLES
 from trnbench.backends.torch_device import TorchBackend
@@ -148,15 +149,15 @@ class XlaBackend(TorchBackend):
         on_host = runtime_device == "CPU"
         cores = int(runtime.addressable_runtime_device_count())
         chips = cpu_packages() if on_host else len(list(Path("/dev").glob("neuron[0-9]*"))) or cores
-        instance_type = None if on_host else neuron_instance_type()
+        hardware = None if on_host else read_hardware()
         return Device(
             backend=self.name,
             platform=runtime_device.lower(),
-            chip="cpu" if on_host else chip_of_kind(kind, instance_type),
+            chip="cpu" if on_host else chip_of_kind(kind, neuron_family()),
             chips=chips,
             cores=usable_cores() if on_host else cores,
             memory_bytes=total_memory() if on_host else self._memory_info().get("bytes_limit"),
-            instance_type=instance_type,
+            instance_type=None if hardware is None else hardware.instance_type,
             read_back={
                 "outputs_on": ",".join(sorted(self._outputs_on)),
                 "pjrt_device": runtime_device,
@@ -247,22 +248,22 @@ def auto_cast(compiler_flags: str, precision: str) -> str:
     return " ".join([*compiler_flags.split(), *missing])
 
 
-def neuron_instance_type() -> str | None:
-    """The instance type that the Neuron driver names in sysfs, None without the driver."""
+def neuron_family() -> str | None:
+    """The family of instances that the Neuron driver names in sysfs, such as "trn1"; None without the driver."""
     try:
         return (_ARCHITECTURE / "instance_type").read_text("ascii", "replace").strip().lower() or None
     except OSError:
         return None
 
 
-def chip_of_kind(kind: str, instance_type: str | None) -> str:
-    """The catalog's chip for PJRT's device kind; NeuronCore-v2 is in two chips, told apart by the instance type."""
+def chip_of_kind(kind: str, family: str | None) -> str:
+    """The catalog's chip for PJRT's device kind; NeuronCore-v2 is in two chips, told apart by the instance family."""
     from trnbench.catalog.chips import chip_for_device_name
 
-    if kind == "NC_v2" and instance_type is not None:
-        if instance_type.startswith("trn1"):
+    if kind == "NC_v2" and family is not None:
+        if family.startswith("trn1"):
             return "trainium1"
-        if instance_type.startswith("inf2"):
+        if family.startswith("inf2"):
             return "inferentia2"
     chip = chip_for_device_name(kind)
     return kind if chip is None else chip.chip

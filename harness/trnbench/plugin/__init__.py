@@ -22,7 +22,7 @@ from trnbench.plugin import cases
 from trnbench.plugin.options import Settings, add_options, read_settings, refuse
 from trnbench.plugin.session import MeasuringSession
 from trnbench.runner.watchdog import follow_parent
-from trnbench.status import BackendUnavailable, ExitCode, Status, TrnBenchError
+from trnbench.status import ExitCode, Status, TrnBenchError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -132,12 +132,14 @@ def _measure_item(request: pytest.FixtureRequest, benchmark: BenchmarkFixture, c
     if benchmark.disabled:
         pytest.skip("pytest-benchmark is disabled (--benchmark-disable): nothing is measured")
     try:
+        session.backend()
+    except TrnBenchError as error:
+        refuse(error)
+    try:
         rounds = check_round_count(session.settings.rounds or rounds)
         marker = request.node.get_closest_marker("benchmark")
         clock = marker.kwargs.get("timer", time.perf_counter) if marker else time.perf_counter
-        record, path, error = run_case(session, case, benchmark, rounds, clock)
-    except BackendUnavailable as unavailable:
-        refuse(unavailable)
+        record, path, unforeseen = run_case(session, case, benchmark, rounds, clock)
     except TrnBenchError as wrong:
         pytest.fail(str(wrong), pytrace=False)
     benchmark.extra_info.update(case=case.id, status=record.status.value, record=path.name)
@@ -147,8 +149,8 @@ def _measure_item(request: pytest.FixtureRequest, benchmark: BenchmarkFixture, c
     benchmark.has_error = True
     if record.status in (Status.SKIPPED, Status.UNSUPPORTED):
         pytest.skip(record.reason)
-    if error is not None:
-        raise error
+    if unforeseen is not None:
+        raise unforeseen
     pytest.fail(f"{record.status.value}: {record.reason} (record {path.name})", pytrace=False)
 
 

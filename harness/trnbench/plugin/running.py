@@ -16,6 +16,7 @@ from trnbench.records.build import assemble
 from trnbench.records.environment import collect_with_reasons
 from trnbench.records.ids import utc_now
 from trnbench.records.store import Store
+from trnbench.runner.machine import check_parallel_plan, devices_missing
 from trnbench.status import BackendUnavailable, CaseError, Status, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def run_case(
 ) -> tuple[Record, Path, BaseException | None]:
     """Measure and check `case`, store its record and return it with its path and the unforeseen error, if any.
 
-    Raises `BackendUnavailable` before anything ran, and passes on `KeyboardInterrupt` once the record is stored.
+    Passes on `KeyboardInterrupt` once the record is stored. Raises as `MeasuringSession.backend` does where the backend
+    is not open yet, before anything ran.
     """
     backend, opened = session.backend()
     started_at = utc_now()
@@ -98,9 +100,10 @@ def run_case(
 
 
 def _check_able(case: Case, backend: Backend, device: Device) -> None:
-    have = devices(device)
-    if case.devices_needed > have:
-        raise CaseError(Status.SKIPPED, f"needs {case.devices_needed} devices, have {have}")
+    missing = devices_missing(case, device)
+    if missing is not None:
+        raise CaseError(Status.SKIPPED, missing)
+    check_parallel_plan(case, device)
     refusal = backend.unsupported(case.precision, case.mode)
     if refusal is not None:
         raise CaseError(Status.UNSUPPORTED, refusal)
@@ -138,31 +141,18 @@ def _conform(attempt: Attempt, backend: Backend, case: Case) -> None:
         attempt.end(Status.NONCONFORMANT, f"{worst.check}: {worst.metric} {found}{where}{more}")
 
 
-def devices(device: Device) -> int:
-    """Devices that a parallel plan can spread over: the host counts once, however many threads it has."""
-    return device.chips if device.chip == "cpu" else device.cores
-
-
 def _record(
     attempt: Attempt, case: Case, backend: Backend, settings: Settings, *, device: Device, started_at: str
 ) -> Record:
-    device = msgspec.structs.replace(
-        _read_back(attempt, backend, device), instance_type=settings.instance_type, region=settings.region
-    )
+    device = _read_back(attempt, backend, device).placed(settings.instance_type, settings.region)
     # Records stored before this one must not make the checkout look changed.
     environment, environment_reasons = collect_with_reasons(
         device, backend.versions(), backend.flags(), Path.cwd(), outputs=[settings.results]
     )
     # The switches follow from the case's precision, so they are no part of what fingerprints the machine.
     environment = msgspec.structs.replace(environment, flags={**environment.flags, **attempt.switches})
-    price, no_price = price_in_force(
-        settings.instance_type, settings.region, datetime.datetime.now(datetime.UTC).date()
-    )
+    price, no_price = price_in_force(device.instance_type, device.region, datetime.datetime.now(datetime.UTC).date())
     reasons = {**environment_reasons, **attempt.unknown, "price": no_price}
-    if settings.instance_type is None:
-        reasons["device.instance_type"] = "not given (--instance-type)"
-    if settings.region is None:
-        reasons["device.region"] = "not given (--region)"
     if attempt.measurement is None and attempt.reason:
         reasons["measurement"] = attempt.reason
     return assemble(
@@ -194,7 +184,7 @@ def _read_back(attempt: Attempt, backend: Backend, opened: Device) -> Device:
 def price_in_force(instance_type: str | None, region: str | None, on: datetime.date) -> tuple[PricePoint | None, str]:
     """The on-demand price of the instance on a day, or None and the reason there is none."""
     if instance_type is None or region is None:
-        return None, "instance type or region not given (--instance-type, --region)"
+        return None, "instance type or region not known; give --instance-type and --region"
     try:
         return PriceTable.load().find(instance_type, region, PRICE_TERM, on), ""
     except UsageError as error:

@@ -38,10 +38,14 @@ class MeasuringSession:
         self._sigterm_before: Any = signal.SIG_DFL
 
     def backend(self) -> tuple[Backend, Device]:
-        """The backend, opened on first use, and its device as read back then. Raises `BackendUnavailable`."""
+        """The backend, opened on first use, and its device as read back then.
+
+        Raises `BackendUnavailable`, or `UsageError` where the options contradict what the machine says it is.
+        """
         if self._opened is None:
             backend = open_backend(self._backend_name)
-            self._opened = backend, backend.describe()
+            device = backend.describe().placed(self.settings.instance_type, self.settings.region)
+            self._opened = backend, device
         return self._opened
 
     def stop_on_sigterm(self) -> None:

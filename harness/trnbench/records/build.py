@@ -32,8 +32,8 @@ __all__ = ["DEFAULT_REASONS", "assemble", "check_unknown", "explain"]
 
 DEFAULT_REASONS: dict[str, str] = {
     "device.memory_bytes": "the backend does not report the memory of its device",
-    "device.instance_type": "no instance type was given and none was found",
-    "device.region": "no region was given and none was found",
+    "device.instance_type": "not given (--instance-type), and the backend does not tell it",
+    "device.region": "not given (--region), and the backend does not tell it",
     "environment.git.commit": "the state of the code was not read",
     "environment.git.dirty": "the state of the code was not read",
     "environment.git.diff_hash": "nothing differs from the commit, or the state of the code was not read",

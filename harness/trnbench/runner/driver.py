@@ -17,7 +17,7 @@ from trnbench.records.ids import new_id
 from trnbench.runner.collect import Listed, collect, pytest_command, suites_root
 from trnbench.runner.interrupt import Stop
 from trnbench.runner.ledger import Ledger
-from trnbench.runner.machine import Machine, devices_missing, probe_machine
+from trnbench.runner.machine import Machine, check_parallel_plan, devices_missing, probe_machine
 from trnbench.runner.options import RunOptions, check_options, create_folder
 from trnbench.runner.outcome import BENIGN, Outcome, judge
 from trnbench.runner.process import run_child
@@ -89,6 +89,8 @@ def run(options: RunOptions, reporter: Reporter) -> RunResult:
         )
         if machine is None:
             return _interrupted_before_start(options, len(listed))
+        for item in listed:
+            check_parallel_plan(item.case, machine.device)
         create_folder(options.results, "--results")
         ledger = Ledger(options.results, machine)
         return _run_all(options=options, listed=listed, machine=machine, ledger=ledger, reporter=reporter, stop=stop)
@@ -142,7 +144,7 @@ def _run_case(
     options: RunOptions, item: Listed, run_id: str, *, ledger: Ledger, machine: Machine, stop: Stop
 ) -> Outcome:
     """Run one case and return what its record says; writes that record where the child left none."""
-    missing = devices_missing(item.case, machine)
+    missing = devices_missing(item.case, machine.device)
     ledger.begin(item.case, run_id)
     if missing is not None:
         return ledger.write(Outcome(Status.SKIPPED, missing))

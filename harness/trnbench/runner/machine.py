@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.catalog.cores import check_core_count, core_counts
 from trnbench.device import Device
 from trnbench.records.schema import Environment
 from trnbench.runner.process import run_child
@@ -45,10 +46,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     unknown: dict[str, str] = {}
     supported: list[Capability] = []
 
-    def devices(self) -> int:
-        """Devices that a parallel plan can spread over: the host counts once, however many threads it has."""
-        return self.device.chips if self.device.chip == "cpu" else self.device.cores
-
 
 class ProbeFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Why the backend could not be opened: the sentence, the status it means and the exit code it asks for."""
@@ -65,11 +62,29 @@ class ProbeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     failure: ProbeFailure | None = None
 
 
-def devices_missing(case: Case, machine: Machine) -> str | None:
+def devices_missing(case: Case, device: Device) -> str | None:
     """Why the case's parallel plan does not fit this machine, None where it does."""
-    if case.devices_needed <= machine.devices():
+    if case.devices_needed <= device.parallel_devices:
         return None
-    return f"needs {case.devices_needed} devices, have {machine.devices()}"
+    return f"needs {case.devices_needed} devices, have {device.parallel_devices}"
+
+
+def check_parallel_plan(case: Case, device: Device) -> None:
+    """Refuse a plan that fits the machine but spreads over a number of cores that its accelerator cannot group.
+
+    Raises `UsageError` with the allowed counts. Where the catalog has no counts for the instance type, nor for the
+    chip of a machine with only one, nothing is known to be wrong.
+    """
+    profiles = {row.profile for row in core_counts()}
+    candidates = [device.instance_type, device.chip if device.chips == 1 else None]
+    profile = next((name for name in candidates if name in profiles), None)
+    if profile is None or devices_missing(case, device) is not None:
+        return
+    logical = device.read_back.get("logical_core_config")
+    try:
+        check_core_count(profile, case.devices_needed, logical if isinstance(logical, int) else None)
+    except UsageError as error:
+        raise UsageError(f"case {case.id} cannot run here: {error}") from None
 
 
 def probe_machine(

@@ -51,7 +51,7 @@ def probe(
     """Open the backend called `name` and describe it; a failure to open becomes part of the answer."""
     try:
         backend = open_backend(name)
-        device = msgspec.structs.replace(backend.describe(), instance_type=instance_type, region=region)
+        device = backend.describe().placed(instance_type, region)
         environment, unknown = collect_with_reasons(
             device, backend.versions(), backend.flags(), Path.cwd(), outputs=outputs
         )
