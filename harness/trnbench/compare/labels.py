@@ -26,12 +26,13 @@ def stack_labels(a: Record, b: Record) -> tuple[str, str]:
 
 
 def device_label(record: Record) -> str:
-    """A device in words: `16 x Trainium2 (neuron)`."""
+    """A device in words: `16 x Trainium2 (neuron)`; the backend is left out where it is the device's own name."""
     device = record.device
     known = chips().get(device.chip)
     name = known.label if known else device.chip
     count = f"{device.chips} x " if device.chips > 1 else ""
-    return f"{count}{name} ({device.backend})"
+    through = "" if device.backend == name else f" ({device.backend})"
+    return f"{count}{name}{through}"
 
 
 def distinct_labels(sides: list[list[Record]]) -> list[str]:

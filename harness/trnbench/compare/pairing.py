@@ -13,11 +13,14 @@ from trnbench.compare.labels import distinct_labels, stack_labels
 from trnbench.compare.model import Axis
 from trnbench.records.ids import instant
 from trnbench.records.schema import Record
+from trnbench.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
 OLDER_STACK = "an older software stack or older settings on the same device; the newest is compared"
+NEVER_TRIED = frozenset({Status.UNSUPPORTED, Status.SKIPPED})
+"""Outcomes that say that a case was not run at all: a side with no other record is no side of a comparison."""
 NO_PARTNER = {
     "device": "no record of the same case on another device",
     "precision": "no record of the same case on the same device and stack in another precision",
@@ -44,6 +47,16 @@ class SideRecords(msgspec.Struct, frozen=True, kw_only=True):
     def newest(self) -> Record:
         """The record of the newest run."""
         return self.runs[-1].record
+
+    @property
+    def records(self) -> list[Record]:
+        """All of the side's records: of its runs, then the superseded ones."""
+        return [*(run.record for run in self.runs), *self.superseded]
+
+    @property
+    def never_tried(self) -> bool:
+        """Whether no record of the side comes from a case that was run."""
+        return all(record.status in NEVER_TRIED for record in self.records)
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +86,10 @@ def newest_attempts(records: Iterable[Record]) -> tuple[list[Attempt], list[Reco
 
 
 def find_pairs(records: Sequence[Record], axis: Axis) -> tuple[list[Pair], list[tuple[Record, str]]]:
-    """Every pair along an axis, and every record that meets no other, with the reason."""
+    """Every pair along an axis, and every record that meets no other, with the reason.
+
+    A side whose every record is unsupported or skipped is not compared: there is nothing to wait for.
+    """
     finders: dict[str, Callable[[list[Record]], tuple[list[Pair], list[tuple[Record, str]]]]] = {
         "device": _device_pairs,
         "precision": lambda group: _case_pairs(group, "precision"),
@@ -87,7 +103,34 @@ def find_pairs(records: Sequence[Record], axis: Axis) -> tuple[list[Pair], list[
         found, left = finders[axis](group)
         pairs += found
         alone += left
-    return pairs, alone
+    tried, untried = _tried_pairs(pairs)
+    return tried, [*alone, *untried]
+
+
+def _tried_pairs(pairs: list[Pair]) -> tuple[list[Pair], list[tuple[Record, str]]]:
+    """Pairs whose both sides were run, and the records that are in no such pair, each with its reason."""
+    kept = [pair for pair in pairs if not (pair.a.never_tried or pair.b.never_tried)]
+    compared = {record.record_id for pair in kept for side in (pair.a, pair.b) for record in side.records}
+    left: dict[str, Record] = {}
+    reasons: dict[str, list[str]] = {}
+    for pair in pairs:
+        for side, other in ((pair.a, pair.b), (pair.b, pair.a)):
+            for record in side.records:
+                if record.record_id not in compared:
+                    left[record.record_id] = record
+                    reasons.setdefault(record.record_id, []).append(_why_untried(record, side, other))
+    return kept, [(record, "; ".join(dict.fromkeys(reasons[key]))) for key, record in left.items()]
+
+
+def _why_untried(record: Record, side: SideRecords, other: SideRecords) -> str:
+    """Its own outcome where its side was never run, else that of the side it would have met."""
+    if side.never_tried:
+        return _outcome(record)
+    return f"{other.label} was not run: {_outcome(other.newest)}"
+
+
+def _outcome(record: Record) -> str:
+    return f"{record.status.value}: {record.reason}"
 
 
 def _grouped(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any, list[Record]]:
@@ -142,9 +185,14 @@ def _no_version_differs(a: Record, b: Record) -> bool:
 
 
 def _newest_stack(records: list[Record]) -> tuple[list[Record], list[tuple[Record, str]]]:
-    """Records of the newest measured stack and settings, and the older ones."""
-    *older, kept = _stacks(records)
-    return in_time_order(kept), [(record, OLDER_STACK) for group in older for record in group]
+    """Records of the newest measured stack and settings, and the others; a night that skipped decides no stack."""
+    stacks = _stacks(records)
+    ran = [group for group in stacks if any(record.status is not Status.SKIPPED for record in group)]
+    kept = (ran or stacks)[-1]
+    others = [record for group in stacks if group is not kept for record in group]
+    return in_time_order(kept), [
+        (record, _outcome(record) if record.status is Status.SKIPPED else OLDER_STACK) for record in others
+    ]
 
 
 def _side(label: str, records: list[Record]) -> SideRecords:
