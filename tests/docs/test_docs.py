@@ -34,7 +34,7 @@ MADE_BY_USE = (".tox/", ".venv/", "results/local", "reports/")
 """Where paths appear only once the tool has run."""
 
 TRIED = [
-    ("2. Get the suite", "(tried: CI starts like this)", [".ci/run::.venv/bin/pip install --quiet tox"]),
+    ("2. Get the suite", "(tried: CI starts like this)", [".ci/run::python3 -m venv .venv && .venv/bin/pip install"]),
     (
         "3. Say where Neuron is",
         "(tried, with an environment that holds a stand-in torch-neuronx)",
