@@ -14,6 +14,7 @@ from fake_backend import FakeBackend, FakeProgram, Step, fake_case  # isort: ski
 
 from typing import TYPE_CHECKING
 
+from trnbench.compare.metrics import metric_values
 from trnbench.plugin.session import session_exit_code
 from trnbench.records.schema import MAX_ROUNDS, Record
 from trnbench.records.store import Store
@@ -22,7 +23,7 @@ from trnbench.workloads import steps
 
 if TYPE_CHECKING:
     from trnbench.case import Case
-from trnbench.compare.metrics import metric_values
+    from trnbench.device import Device
 
 pytest_plugins = ["pytester"]
 
@@ -273,6 +274,33 @@ def test_a_plan_for_eight_devices_is_skipped_on_one(suite: pytest.Pytester) -> N
     assert (record.status, record.reason, record.measurement) == (Status.SKIPPED, "needs 8 devices, have 1", None)
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["0 of 1 measured (1 skipped)"])
+
+
+class OneTrainium(FakeBackend):
+    """Says that it is one Trainium2 chip of a trn2.3xlarge; runs scripts all the same."""
+
+    def describe(self) -> Device:
+        device = super().describe()
+        return msgspec.structs.replace(device, chip="trainium2", chips=1, cores=4, instance_type="trn2.3xlarge")
+
+
+def test_three_cores_of_trainium_are_refused(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H7: also where pytest is started by hand, the record says which counts there are, and nothing is measured."""
+    install(monkeypatch, backend=OneTrainium)
+    suite.makepyfile(test_suite=SUITE.format(batches=1).replace("sequence=16", 'sequence=16, parallel={"tp": 3}'))
+    assert run(suite).ret == 1
+    (record,) = records(suite)
+    assert (record.status, record.measurement) == (Status.FAILED, None)
+    assert "groups of 1, 2, 4 cores only" in record.reason
+
+
+def test_the_instance_is_the_machines_own_word(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the device's driver says goes into the record; an option that contradicts it ends with 2, nothing written."""
+    install(monkeypatch, backend=OneTrainium)
+    assert run(suite, "--instance-type", "trn2.48xlarge").ret == 2
+    assert not (suite.path / "results").exists()
+    assert run(suite).ret == 0
+    assert {record.device.instance_type for record in records(suite)} == {"trn2.3xlarge"}
 
 
 def test_a_precision_the_device_lacks_is_recorded_and_skipped(suite: pytest.Pytester) -> None:

@@ -1,10 +1,12 @@
 """A backend without torch, for tests of the driver: it opens in milliseconds and describes one stand-in device.
 
 `STAND_IN_OPENS` in the environment says how opening goes: fine (default), `busy`, `mismatch`, `crash` or `hang`.
+`STAND_IN_DEVICE` holds fields of the device it describes, as JSON, in place of a CPU's.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from contextlib import contextmanager
@@ -63,7 +65,8 @@ class StandInBackend(Backend):
         yield {"precision": precision}
 
     def describe(self) -> Device:
-        return Device(backend=self.name, platform="cpu", chip="cpu", chips=1, cores=2, read_back={"kind": "stand-in"})
+        fields = {"chip": "cpu", "chips": 1, "cores": 2, **json.loads(os.environ.get("STAND_IN_DEVICE", "{}"))}
+        return Device(backend=self.name, platform="cpu", read_back={"kind": "stand-in"}, **fields)
 
     def versions(self) -> dict[str, str]:
         return {"stand-in": os.environ.get("STAND_IN_VERSION", "1.0")}

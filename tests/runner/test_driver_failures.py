@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -111,6 +112,53 @@ def test_case_for_more_devices_is_skipped_not_run(world: World) -> None:
     assert world.cases_run() == []
     assert done.returncode == 3
     assert "0 of 1 measured (1 skipped)" in done.stdout
+
+
+TRAINIUM2 = {"chip": "trainium2", "chips": 1, "cores": 4}
+TRN1 = {"chip": "trainium1", "chips": 16, "cores": 32, "instance_type": "trn1.32xlarge"}
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "allowed"), [(TRAINIUM2, 3, "1, 2, 4"), (TRN1, 24, "1, 2, 8, 32"), (TRN1, 6, "1, 2, 8, 32")]
+)
+def test_core_counts_that_no_group_has_are_refused(world: World, device: dict, cores: int, allowed: str) -> None:
+    """H7: 3 cores on Trainium2, or 24 where 1, 2, 8 and 32 are allowed: refused with that list before any case runs."""
+    world.suite(cases=2, parallel=({}, {"tp": cores}))
+    done = world.run(STAND_IN_DEVICE=json.dumps(device))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"groups of {allowed} cores only" in done.stderr
+    assert f"tp{cores}" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert world.cases_run() == []
+    assert not world.results.exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "status"),
+    [
+        (TRN1, 8, Status.OK),  # a group that the instance forms, though one chip has two cores only
+        (TRN1, 64, Status.SKIPPED),  # H8: too many for this machine says nothing against the count
+        ({**TRN1, "instance_type": None}, 24, Status.OK),  # several chips of an unknown instance: nothing is known
+        ({"chip": "other", "chips": 1, "cores": 4}, 3, Status.OK),
+    ],
+)
+def test_only_counts_known_to_be_wrong_are_refused(world: World, device: dict, cores: int, status: Status) -> None:
+    """H7, H8."""
+    world.suite(cases=1, parallel=({"tp": cores},))
+    world.run(STAND_IN_DEVICE=json.dumps(device))
+    assert [record.status for record in world.records()] == [status]
+
+
+def test_the_machine_knows_its_own_instance_type(world: World) -> None:
+    """What the driver of the device says is kept where no option is given, and an option that contradicts it is refused."""
+    world.suite("if n == 1: os._exit(1)", cases=1)
+    device = json.dumps(TRN1)
+    done = world.run("--instance-type", "trn2.48xlarge", STAND_IN_DEVICE=device)
+    assert done.returncode == 2
+    assert "this machine is a trn1.32xlarge" in done.stderr
+    assert world.cases_run() == []
+    assert world.run(STAND_IN_DEVICE=device).returncode == 1
+    assert [record.device.instance_type for record in world.records()] == ["trn1.32xlarge"]
 
 
 def test_all_skipped_is_not_green(world: World) -> None:
