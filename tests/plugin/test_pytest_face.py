@@ -295,7 +295,7 @@ def test_three_cores_of_trainium_are_refused(suite: pytest.Pytester, monkeypatch
 
 
 def test_the_instance_is_the_machines_own_word(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the device's driver says goes into the record; an option that contradicts it ends with 2, nothing written."""
+    """What the machine says it is goes into the record; an option that contradicts it ends with 2, nothing written."""
     install(monkeypatch, backend=OneTrainium)
     assert run(suite, "--instance-type", "trn2.48xlarge").ret == 2
     assert not (suite.path / "results").exists()

@@ -150,7 +150,7 @@ def test_only_counts_known_to_be_wrong_are_refused(world: World, device: dict, c
 
 
 def test_the_machine_knows_its_own_instance_type(world: World) -> None:
-    """What the driver of the device says is kept where no option is given, and an option that contradicts it is refused."""
+    """What it says is kept where no option names one, and an option that contradicts it is refused."""
     world.suite("if n == 1: os._exit(1)", cases=1)
     device = json.dumps(TRN1)
     done = world.run("--instance-type", "trn2.48xlarge", STAND_IN_DEVICE=device)
