@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from driver_world import World
-from factory import H100, TRAINIUM, make_check, make_device, make_environment, make_runs
+from factory import H100, TRAINIUM, make_case, make_check, make_device, make_environment, make_record, make_runs
 
+from trnbench.catalog.prices import PricePoint
 from trnbench.cli import main
+from trnbench.compare.gate import case_name
 from trnbench.records.json_schema import record_schema
 from trnbench.records.store import Store
 from trnbench.status import Status
@@ -94,6 +96,45 @@ def test_prices_warn_when_old_and_fail_in_ci(tmp_path: Path, capsys: pytest.Capt
     assert main(["prices", "--prices", str(old), "--instance-type", "b.large"]) == 3
 
 
+def old_price(instance_type: str, as_of: str) -> PricePoint:
+    return PricePoint(
+        instance_type=instance_type,
+        region="us-east-1",
+        term="on-demand",
+        usd_per_hour=16.0,
+        currency="USD",
+        as_of=as_of,
+        source="an offer",
+        note="",
+    )
+
+
+@pytest.mark.parametrize("command", ["compare", "report"])
+@pytest.mark.parametrize(("as_of", "age"), [("2024-01-01", 1064), ("2026-09-01", 90)])
+def test_dollars_at_an_old_price_warn_and_fail_in_ci(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, as_of: str, age: int
+) -> None:
+    """E4: a price of 2024-01-01 used on 2026-11-30 warns with its age, and ends with 1 under --ci; 90 days do not."""
+    started = [f"2026-11-30T0{hour}:00:00Z" for hour in range(4)]
+    records = [
+        make_record(f"{name}-{number}", device=make_device(**device), price=old_price(kind, as_of), started_at=moment)
+        for name, device, kind in (("t", TRAINIUM, "trn2.3xlarge"), ("g", H100, "p5.4xlarge"))
+        for number, moment in enumerate(started)
+    ]
+    arguments = [command, stored(tmp_path / "results", records)]
+    arguments += ["--out", str(tmp_path / "site")] if command == "report" else []
+    assert main(arguments) == 0
+    output = capsys.readouterr()
+    told = [line for line in output.err.splitlines() if f"{age} days old on 2026-11-30, and the limit is 90" in line]
+    assert len(told) == (2 if age > 90 else 0), output.err
+    shown = output.out
+    if command == "report":
+        shown = "".join(page.read_text("utf-8") for page in (tmp_path / "site" / "comparisons").glob("*.html"))
+    assert as_of in shown, "the date of a price stands beside its dollars"
+    assert (f"{age} days old" in " ".join(shown.split())) == (age > 90)
+    assert main([*arguments, "--ci"]) == (1 if age > 90 else 0)
+
+
 def test_price_file_with_a_wrong_value_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """H1: a user's file is read strictly; the error names file, line and column."""
     file = tmp_path / "mine.csv"
@@ -163,6 +204,32 @@ def test_gate_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["compare", "--baseline", other, "--current", now]) == 5
     assert main(["compare", "--baseline", same]) == 2
     assert main(["compare", "--baseline", same, "--current", "nowhere"]) == 2
+
+
+def test_gate_on_a_renamed_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """D14: a renamed case is missing under its old name and new under the other, exit 1; an alias joins the two."""
+    old, new = make_case(workload="step"), make_case(workload="train")
+    before = stored(tmp_path / "before", make_runs(STEADY, "old", case=old))
+    now = stored(tmp_path / "now", make_runs(STEADY, "new", case=new))
+    arguments = ["compare", "--baseline", before, "--current", now]
+    assert main(arguments) == 1
+    output = capsys.readouterr()
+    lines = [" ".join(line.split()) for line in output.out.splitlines()]
+    assert any(line.startswith(f"missing {case_name(old)}") for line in lines), lines
+    assert any(line.startswith(f"new {case_name(new)}") for line in lines), lines
+    assert f"red: {case_name(old)}" in output.err
+    aliases = tmp_path / "aliases.toml"
+    aliases.write_text(f'[aliases]\n"{case_name(old)}" = "{case_name(new)}"\n')
+    assert main([*arguments, "--aliases", str(aliases)]) == 0
+
+
+def test_a_dropped_case_is_red(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """D14: the case that is left is fine, the one that is gone still makes the gate red."""
+    gone = make_runs(STEADY, "old", case=make_case(workload="gone"))
+    before = stored(tmp_path / "before", [*make_runs(STEADY, "old"), *gone])
+    now = stored(tmp_path / "now", make_runs(STEADY, "new"))
+    assert main(["compare", "--baseline", before, "--current", now]) == 1
+    assert "gone" in capsys.readouterr().err
 
 
 def test_gate_reads_aliases_strictly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,9 @@ Term = Literal[
 
 TERMS: tuple[str, ...] = get_args(Term)
 
+STORED_TERM: Term = "on-demand"
+"""The term whose price a record keeps: the one that anyone can buy on the day."""
+
 STALE_AFTER_DAYS = 90
 """A price older than this when it is used carries a warning, and is an error in CI mode."""
 
@@ -152,6 +155,16 @@ class PriceTable:
         if not regions:
             return f"{self.where} holds {instance_type} only as {', '.join(sorted({row.term for row in sold}))}"
         return f"no price for region {region}; {self.where} holds {', '.join(regions)}"
+
+
+def price_in_force(instance_type: str | None, region: str | None, on: date) -> tuple[PricePoint | None, str]:
+    """The on-demand price of an instance on a day, as a record stores it, or None and the reason there is none."""
+    if instance_type is None or region is None:
+        return None, "instance type or region not known; give --instance-type and --region"
+    try:
+        return PriceTable.load().find(instance_type, region, STORED_TERM, on), ""
+    except UsageError as error:
+        return None, str(error)
 
 
 def staleness(price: PricePoint, on: date, limit_days: int = STALE_AFTER_DAYS, *, ci: bool = False) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from trnbench.cli.loading import load_records
 from trnbench.cli.output import print_json, print_table, warn
+from trnbench.cli.price_age import CiOption, tell_stale_prices
 from trnbench.compare.model import Axis
 from trnbench.status import ExitCode, NoBaseline, UsageError
 
@@ -30,6 +31,7 @@ def compare(
     allow_simulated: Annotated[
         bool, typer.Option("--allow-simulated/--no-allow-simulated", help="Let records of stand-in devices take part.")
     ] = False,
+    ci: CiOption = False,
     as_json: Annotated[bool, typer.Option("--json/--no-json", help="Machine-readable output.")] = False,
 ) -> None:
     """Compare records along one axis, or gate current records against a baseline of the same machine."""
@@ -47,18 +49,23 @@ def compare(
             _axis(axis),
             prices=prices,
             allow_simulated=allow_simulated,
+            ci=ci,
             as_json=as_json,
         )
     )
 
 
 def compare_sides(
-    results: list[Path], axis: Axis, *, prices: Path | None, allow_simulated: bool, as_json: bool
+    results: list[Path], axis: Axis, *, prices: Path | None, allow_simulated: bool, ci: bool, as_json: bool
 ) -> ExitCode:
-    """Print every comparison along `axis`. Raises `NoBaseline` where no two sides differ in that axis only."""
+    """Print every comparison along `axis` and warn of old prices, which in CI mode are a failure.
+
+    Raises `NoBaseline` where no two sides differ in that axis only.
+    """
     from trnbench.catalog.prices import PriceTable
     from trnbench.cli.comparison_text import print_comparisons
     from trnbench.cli.comparison_view import comparison_view, left_out_view
+    from trnbench.compare.cost import stale_prices
     from trnbench.compare.engine import compare_all
 
     table = PriceTable.load(prices)
@@ -70,7 +77,8 @@ def compare_sides(
         print_comparisons(found)
     if not found.comparisons:
         raise NoBaseline(f"nothing to compare: no two sets of records are alike in all but their {axis}")
-    return ExitCode.FAILED if any(item.verdict in RED_VERDICTS for item in found.comparisons) else ExitCode.CLEAN
+    age = tell_stale_prices((sentence for item in found.comparisons for sentence in stale_prices(item)), ci=ci)
+    return ExitCode.FAILED if any(item.verdict in RED_VERDICTS for item in found.comparisons) else age
 
 
 def gate_paths(baseline: Path, current: Path, aliases: Path | None, *, as_json: bool) -> ExitCode:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from trnbench.cli.output import warn
+from trnbench.cli.price_age import CiOption, stale_stored_prices, tell_stale_prices
 from trnbench.status import NothingMeasured, UsageError
 from trnbench.wording import SIMULATED_NOTICE
 
@@ -19,11 +20,13 @@ def report(
     allow_simulated: Annotated[
         bool, typer.Option("--allow-simulated/--no-allow-simulated", help="Show records of stand-in devices, marked.")
     ] = False,
+    ci: CiOption = False,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the first page in the browser.")] = False,
 ) -> None:
     """Build the pages from a folder of records and say where they are."""
     if not results.is_dir():
         raise UsageError(f"{results} is no folder; give the folder that holds the records")
+    from trnbench.records.store import Store
     from trnbench.report.site import build_site
 
     summary = build_site(results, out, allow_simulated=allow_simulated)
@@ -39,3 +42,6 @@ def report(
         if summary.records_in:
             raise NothingMeasured(f"no record in {results} can be shown: each was {SIMULATED_NOTICE}")
         raise NothingMeasured(f"{results} holds no record to show")
+    stored = (each.record for each in Store(results).load().records)
+    shown = (record for record in stored if allow_simulated or not record.simulated)
+    raise typer.Exit(tell_stale_prices(stale_stored_prices(shown), ci=ci))

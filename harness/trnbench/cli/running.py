@@ -45,6 +45,9 @@ def run(
     conformance: Annotated[
         bool, typer.Option("--conformance/--no-conformance", help="Check each case's numerics against its reference.")
     ] = True,
+    ci: Annotated[
+        bool, typer.Option("--ci/--no-ci", help="Do not start where the price to store is older than the limit.")
+    ] = False,
 ) -> None:
     """Measure the cases of the suites on a backend, each in a process of its own."""
     from rich.console import Console
@@ -66,6 +69,7 @@ def run(
         region=region,
         baseline=compare,
         conformance=conformance,
+        ci=ci,
     )
     reporter = reporter_for(Console())
     result = run_cases(options, reporter)

@@ -60,6 +60,16 @@ def reprice(
     return _scenarios(comparison, prices, head_node_usd_per_hour, on)
 
 
+def stale_prices(comparison: Comparison) -> list[str]:
+    """One sentence for each price of the comparison that was older than the limit on the day its side last ran."""
+    found: dict[str, None] = {}
+    for scenario in comparison.costs:
+        for side, cost in ((comparison.a, scenario.a), (comparison.b, scenario.b)):
+            if cost.price is not None:
+                found[staleness(cost.price, instant(side.runs[-1].record.started_at).date())] = None
+    return [sentence for sentence in found if sentence]
+
+
 def _scenarios(
     comparison: Comparison, prices: PriceTable | None, head_node: float, repriced_on: date | None
 ) -> list[CostScenario]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trnbench.catalog.prices import PricePoint, PriceTable
+from trnbench.catalog.prices import price_in_force
 from trnbench.measure.rounds import Measured, measure_program
 from trnbench.records.build import assemble
 from trnbench.records.environment import collect_with_reasons
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trnbench.plugin.options import Settings
     from trnbench.plugin.session import MeasuringSession
     from trnbench.records.schema import Check, Measurement, Record
-
-PRICE_TERM = "on-demand"
 
 
 class Attempt:
@@ -179,16 +177,6 @@ def _read_back(attempt: Attempt, backend: Backend, opened: Device) -> Device:
         if attempt.status is Status.OK:
             attempt.end(backend.classify(error), f"the device could not be read back after the run: {error}")
         return opened
-
-
-def price_in_force(instance_type: str | None, region: str | None, on: datetime.date) -> tuple[PricePoint | None, str]:
-    """The on-demand price of the instance on a day, or None and the reason there is none."""
-    if instance_type is None or region is None:
-        return None, "instance type or region not known; give --instance-type and --region"
-    try:
-        return PriceTable.load().find(instance_type, region, PRICE_TERM, on), ""
-    except UsageError as error:
-        return None, str(error)
 
 
 def _sentence(error: BaseException) -> str:

@@ -5,6 +5,7 @@ The process that runs this never imports torch and never touches a device.
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import msgspec
 
 from trnbench.backends.select import preflight
 from trnbench.case import Case
+from trnbench.catalog.prices import price_in_force, staleness
 from trnbench.records.ids import new_id
 from trnbench.runner.collect import Listed, collect, pytest_command, suites_root
 from trnbench.runner.interrupt import Stop
@@ -27,6 +29,7 @@ from trnbench.status import ExitCode, NothingMeasured, Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trnbench.device import Device
     from trnbench.runner.progress import Reporter
 
 
@@ -69,7 +72,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 def run(options: RunOptions, reporter: Reporter) -> RunResult:
     """Check, collect, probe, then run every case; returns once every planned case has its record.
 
-    Raises `UsageError` before anything ran, `BackendUnavailable` where the device is not here or busy,
+    Raises `UsageError` before any case ran, `BackendUnavailable` where the device is not here or busy,
     `NothingMeasured` where no case is selected, `TrnBenchError` where the results folder stops taking records.
     """
     check_options(options)
@@ -91,9 +94,19 @@ def run(options: RunOptions, reporter: Reporter) -> RunResult:
             return _interrupted_before_start(options, len(listed))
         for item in listed:
             check_parallel_plan(item.case, machine.device)
+        _check_price_age(machine.device, reporter, ci=options.ci)
         create_folder(options.results, "--results")
         ledger = Ledger(options.results, machine)
         return _run_all(options=options, listed=listed, machine=machine, ledger=ledger, reporter=reporter, stop=stop)
+
+
+def _check_price_age(device: Device, reporter: Reporter, *, ci: bool) -> None:
+    """Say at the start that the price to be stored is old; in CI mode refuse it, before hours went into the run."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    price, _ = price_in_force(device.instance_type, device.region, today)
+    warning = staleness(price, today, ci=ci) if price is not None else ""
+    if warning:
+        reporter.note(f"warning: {warning}")
 
 
 def _run_all(

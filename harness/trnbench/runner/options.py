@@ -32,6 +32,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     region: str | None = None
     baseline: Path | None = None
     conformance: bool = True
+    ci: bool = False
 
 
 def check_options(options: RunOptions) -> None:
