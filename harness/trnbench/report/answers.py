@@ -11,6 +11,7 @@ import msgspec
 
 from trnbench.compare.labels import device_label
 from trnbench.compare.model import Axis, Comparison
+from trnbench.report.cost_words import no_dollars, price_cancels
 from trnbench.report.format import count, ratio, ratio_interval
 from trnbench.report.names import comparison_page
 from trnbench.report.verdicts import DECIDED, NO, OPEN, YES, agreement, cheaper, newest, verdict_words
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 AXES: dict[Axis, str] = {
     "device": "Devices",
-    "precision": "Precisions",
     "mode": "Modes",
+    "precision": "Precisions",
     "stack": "Software stacks",
 }
-"""The axes in the order in which the index lists them, with their headings."""
+"""The axes in the order in which the index lists them: precisions, which differ in numerics, seldom have a winner."""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +50,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """` on cpu (cpu)`, or nothing where the devices are what is compared."""
+        """` on 8 x H100 SXM (cuda)`, or nothing where the devices are what is compared."""
         return f" on {self.where}" if self.where else ""
 
     @property
@@ -190,15 +191,19 @@ def _break_even(a: str, b: str, comparisons: list[Comparison]) -> Cell:
 
 
 def _scenarios(pair: Pair) -> list[str]:
-    """One line a purchase term: how often which side is cheaper; the terms that rank nothing share the last."""
+    """One line a purchase term: how often which side is cheaper; terms that rank nothing share a line a reason.
+
+    Where the price cancels and the speed is decided, a last line says so.
+    """
     names = list(dict.fromkeys(scenario.name for one in pair.comparisons for scenario in one.costs))
-    sentences, unranked = [], []
+    sentences: list[str] = []
+    unranked: dict[str, list[str]] = {}
     for name in names:
         outcomes = [
             cheaper(one, scenario) for one in pair.comparisons for scenario in one.costs if scenario.name == name
         ]
         if all(outcome is None for outcome in outcomes):
-            unranked.append(name)
+            unranked.setdefault(_no_dollars(pair, name), []).append(name)
             continue
         if len(outcomes) == 1:
             sentences.append(f"{name}: {outcomes[0]} cheaper" if outcomes[0] else f"{name}: not distinguishable")
@@ -214,7 +219,14 @@ def _scenarios(pair: Pair) -> list[str]:
             if outcome in outcomes
         ]
         sentences.append(f"{name}: {', '.join(parts)} of {len(outcomes):,}")
-    return sentences + ([f"n/a: {', '.join(unranked)}"] if unranked else [])
+    sentences += [f"Dollars, {', '.join(terms)}: n/a, {reason}." for reason, terms in unranked.items()]
+    cancels = price_cancels(pair.comparisons) if pair.decided else ""
+    return [*sentences, cancels] if cancels else sentences
+
+
+def _no_dollars(pair: Pair, name: str) -> str:
+    reasons = [no_dollars(one, scenario) for one in pair.comparisons for scenario in one.costs if scenario.name == name]
+    return "; ".join(dict.fromkeys(reasons))
 
 
 def _numerics(pair: Pair) -> Cell:
@@ -223,8 +235,17 @@ def _numerics(pair: Pair) -> Cell:
     yes, no, unclear = (sum(one.answer == wanted for one in found) for wanted in (YES, NO, OPEN))
     if yes == total:
         return Cell("Yes, within the limits", note=f"both sides passed every check in all {count(total, 'case')}")
+    if all(one.verdict == "unlike numerics" for one in pair.comparisons):
+        return Cell("Unlike numerics", note=f"{_unlike(pair)}, in all {count(total, 'case')}; never ranked")
     headline = f"No in {no:,} of {total:,}" if no else ("Not shown" if not yes else f"Yes in {yes:,} of {total:,}")
     return Cell(headline, note=f"yes in {yes:,}, no in {no:,}, not shown in {unclear:,} of {count(total, 'case')}")
+
+
+def _unlike(pair: Pair) -> str:
+    """In what the numerics differ: the precision where it is the axis, else what every comparison's page names."""
+    if pair.axis == "precision":
+        return f"{pair.a} and {pair.b} round differently"
+    return "the sides differ in format, accumulator or rounding"
 
 
 def _with_ratio(comparisons: list[Comparison]) -> list[Comparison]:

@@ -7,23 +7,25 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.report.answers import Answer, answer, pairs
+from trnbench.report.check_tables import sides_checks_table
 from trnbench.report.cost_tables import cost_ratios_table, prices_table, stale_prices
+from trnbench.report.cost_words import price_cancels, without_prices
 from trnbench.report.figures import round_seconds, rounds_figure, run_interval, runs_figure, side_range
-from trnbench.report.format import byte_size, count, number, percent, ratio, ratio_interval, seconds, trimmed, utc
+from trnbench.report.format import byte_size, count, number, percent, ratio, ratio_interval, seconds, utc
 from trnbench.report.material import UNKNOWN
+from trnbench.report.metric_names import capitalised, metric_words
 from trnbench.report.names import file_stem, record_page, rerun_command, run_page
 from trnbench.report.ordering import natural_key
 from trnbench.report.record_page import case_facts
-from trnbench.report.record_tables import check_tag
-from trnbench.report.verdicts import agreement, metric_words, newest, status_tag
-from trnbench.report.views import Cell, Column, Fact, Figure, Table, TableRow, Tag
+from trnbench.report.verdicts import agreement, newest, status_tag
+from trnbench.report.views import Cell, Column, Fact, Figure, Table, TableRow
 
 if TYPE_CHECKING:
     from datetime import date
 
     from trnbench.compare.model import Comparison, RunValue, Side
     from trnbench.device import Scalar
-    from trnbench.records.schema import Check, Record
+    from trnbench.records.schema import Record
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +41,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     numerics_words: str
     numerics_why: str
     checks: Table
+    price_cancels: str
+    no_dollars: str
     prices: Table
     stale: list[str]
     cost_ratios: Table
@@ -65,8 +69,10 @@ def build_comparison(comparison: Comparison, today: date | None) -> Page:
         rounds=_rounds(sides),
         spread=" ".join(_spread(side) for side in sides),
         numerics_words=found.words,
-        numerics_why=found.why,
-        checks=_checks(comparison),
+        numerics_why=found.why.removesuffix(".") + ".",
+        checks=sides_checks_table(comparison),
+        price_cancels=price_cancels([comparison]),
+        no_dollars=without_prices(comparison),
         prices=prices_table(comparison),
         stale=stale_prices(comparison, today),
         cost_ratios=cost_ratios_table(comparison),
@@ -118,7 +124,7 @@ def _runs(comparison: Comparison, side: Side, table_id: str) -> Table:
         caption=f"Runs of {side.label}",
         columns=[
             Column("Run", "name"),
-            Column(metric_words(comparison.metric).capitalize() if comparison.metric else "Value", "n", unit),
+            Column(capitalised(metric_words(comparison.metric)) if comparison.metric else "Value", "n", unit),
             Column("Median round", "n", f"{unit}, with interval" if unit else "with interval"),
             Column("Rounds", "n"),
             Column("Attempts", "n", "newest counts"),
@@ -176,53 +182,6 @@ def _spread(side: Side) -> str:
     if side.run_to_run_spread is None:
         return f"{side.label}: too few runs for a run-to-run spread."
     return f"{side.label}: run-to-run spread {percent(side.run_to_run_spread)}."
-
-
-def _checks(comparison: Comparison) -> Table:
-    sides = (comparison.a, comparison.b)
-    latest = [_by_name(newest(side)) for side in sides]
-    names = list(dict.fromkeys([*latest[0], *latest[1]]))
-    return Table(
-        id="checks-table",
-        caption="Conformance checks of the newest record of each side",
-        columns=[
-            Column("Check", "name"),
-            Column("Level"),
-            *(
-                column
-                for side in sides
-                for column in (Column("Error", "n", side.label), Column("Limit", "n"), Column("Verdict", "nowrap"))
-            ),
-        ],
-        rows=[
-            TableRow(
-                [
-                    Cell(name, note=(latest[0].get(name) or latest[1][name]).metric),
-                    Cell((latest[0].get(name) or latest[1][name]).level),
-                    *(
-                        cell
-                        for side, checks in zip(sides, latest, strict=True)
-                        for cell in _check_cells(checks.get(name), newest(side))
-                    ),
-                ]
-            )
-            for name in names
-        ],
-    )
-
-
-def _by_name(record: Record | None) -> dict[str, Check]:
-    return {check.check: check for check in record.conformance} if record else {}
-
-
-def _check_cells(check: Check | None, record: Record | None) -> list[Cell]:
-    if check is None or record is None:
-        return [Cell("n/a"), Cell("n/a"), Cell(tag=Tag("", "?", "not checked"))]
-    return [
-        Cell(trimmed(check.value), record_page(record) + "#checks"),
-        Cell(trimmed(check.limit)),
-        Cell(tag=check_tag(check.verdict), note=check.where),
-    ]
 
 
 def _left_out(sides: tuple[Side, Side]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trnbench.catalog.prices import staleness
+from trnbench.report.cost_words import no_dollars
 from trnbench.report.format import count, ratio, ratio_interval, usd
 from trnbench.report.verdicts import cheaper_tag
 from trnbench.report.views import Cell, Column, Table, TableRow
@@ -12,7 +13,7 @@ from trnbench.report.views import Cell, Column, Table, TableRow
 if TYPE_CHECKING:
     from datetime import date
 
-    from trnbench.compare.model import Comparison, CostScenario, Side, SideCost
+    from trnbench.compare.model import Comparison, Side, SideCost
 
 
 def prices_table(comparison: Comparison) -> Table:
@@ -75,7 +76,8 @@ def cost_ratios_table(comparison: Comparison) -> Table:
                     if scenario.cost_ratio
                     else Cell("n/a"),
                     Cell(
-                        note="" if scenario.cost_ratio else _why_none(scenario), tag=cheaper_tag(comparison, scenario)
+                        note="" if scenario.cost_ratio else no_dollars(comparison, scenario),
+                        tag=cheaper_tag(comparison, scenario),
                     ),
                 ]
             )
@@ -90,11 +92,6 @@ def stale_prices(comparison: Comparison, today: date | None) -> list[str]:
         return []
     prices = [cost.price for scenario in comparison.costs for cost in (scenario.a, scenario.b) if cost.price]
     return list(dict.fromkeys(warning for price in prices if (warning := staleness(price, today))))
-
-
-def _why_none(scenario: CostScenario) -> str:
-    reasons = dict.fromkeys(cost.reason for cost in (scenario.a, scenario.b) if cost.reason)
-    return "; ".join(reasons) or "no throughput ratio"
 
 
 def _instances(cost: SideCost) -> str:

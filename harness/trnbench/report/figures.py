@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from trnbench.report import plots
 from trnbench.report.format import count, interval, minute, number, ratio, ratio_interval, seconds
+from trnbench.report.metric_names import capitalised, metric_words
 from trnbench.report.plots import Row, Series
-from trnbench.report.verdicts import DECIDED, metric_words, verdict_words
+from trnbench.report.verdicts import DECIDED, verdict_words
 from trnbench.report.views import Figure
 from trnbench.status import Status
 
@@ -75,7 +76,7 @@ def runs_figure(comparison: Comparison, table_id: str) -> Figure | None:
     ]
     better = "more is better" if comparison.metric.higher_is_better else "less is better"
     words = metric_words(comparison.metric)
-    title = f"{words.capitalize()} of every run"
+    title = f"{capitalised(words)} of every run"
     said = "; ".join(f"{row.name}: {row.text}" for row in rows)
     return Figure(
         drawing=plots.intervals(

@@ -80,6 +80,19 @@ def seconds(value: float | None) -> str:
     return f"{number(value * 1e6)} \u00b5s"
 
 
+def flops(value: float | None) -> str:
+    """Floating-point operations with the decimal prefix that keeps them readable: 3.2e10 is 32.00 GFLOP."""
+    if value is None:
+        return ABSENT
+    if not math.isfinite(value):
+        return f"{NOT_FINITE} FLOP"
+    scaled, prefixes = float(value), iter(("", "k", "M", "G", "T", "P", "E"))
+    prefix = next(prefixes)
+    while abs(scaled) >= 1000 and prefix != "E":
+        scaled, prefix = scaled / 1000, next(prefixes)
+    return f"{number(scaled)} {prefix}FLOP"
+
+
 def byte_size(value: int | None) -> str:
     """Bytes in binary units: 83000000000 is 77.3 GiB, never 83 GiB."""
     return ABSENT if value is None else binary_size(value)
@@ -120,3 +133,8 @@ def minute(text: str) -> str:
 def count(value: int, singular: str, plural: str = "") -> str:
     """`1 run`, `2 runs`."""
     return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
+
+
+def joined(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""

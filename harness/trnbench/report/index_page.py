@@ -1,4 +1,4 @@
-"""The front page: the answer, the comparisons, what was not measured, the runs, and the files that were refused."""
+"""The front page: what was measured, the answer, and the comparisons by axis; its other tables are `index_tables`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.case import PHASES
 from trnbench.report.answers import AXES, Answer, Pair, answer, pairs, unanswered
+from trnbench.report.cost_words import no_dollars
+from trnbench.report.coverage import devices_measured
 from trnbench.report.figures import ratio_figure
 from trnbench.report.format import count, ratio, ratio_interval, utc
-from trnbench.report.material import Entry, Material, Run, assert_complete
-from trnbench.report.names import comparison_page, record_page, run_page
+from trnbench.report.index_tables import devices_table, gaps_table, refused_table, runs_table, totals
+from trnbench.report.material import Material, assert_complete
+from trnbench.report.metric_names import PHASE_WORDS, capitalised, metric_words
+from trnbench.report.names import comparison_page
 from trnbench.report.ordering import case_key
 from trnbench.report.plots import PANEL_ROWS
 from trnbench.report.verdicts import (
     DECIDED,
     agreement,
     agreement_tag,
+    cheaper,
     cheaper_tag,
-    metric_words,
-    status_tag,
     verdict_tag,
 )
 from trnbench.report.views import Cell, Column, Figure, Table, TableRow
@@ -51,6 +55,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
     lead: str
     newest: str
+    coverage: str
     answers: list[Answer]
     further: list[Answer]
     unanswered: list[str]
@@ -72,16 +77,17 @@ def build_index(material: Material) -> Index:
     return Index(
         lead=_lead(material, measured),
         newest=utc(material.entries[-1].record.finished_at) if material.entries else "",
+        coverage=devices_measured(material),
         answers=[answer(pair) for pair in answered if pair.axis == first_axis],
         further=[answer(pair) for pair in answered if pair.axis != first_axis],
         unanswered=[unanswered(pair) for pair in found if not pair.answered],
         nothing="" if found else _nothing(material, measured),
         sections=_sections(found),
-        gaps=_gaps(material),
+        gaps=gaps_table(material),
         runs=runs_table(material, "runs-table"),
-        devices=_devices(material),
-        refused=_refused(material),
-        totals=_totals(material),
+        devices=devices_table(material),
+        refused=refused_table(material),
+        totals=totals(material),
     )
 
 
@@ -125,12 +131,12 @@ def _sections(found: list[Pair]) -> list[Section]:
 
 
 def _by_metric(comparisons: list[Comparison]) -> list[list[Comparison]]:
-    """Two metrics, or two definitions of one, never share a plot (E8)."""
-    grouped: dict[tuple[str, int], list[Comparison]] = {}
+    """By phase in the order of `PHASES`, then by metric: two, or two definitions of one, never share a plot (E8)."""
+    grouped: dict[tuple[int, str, int], list[Comparison]] = {}
     for one in sorted(comparisons, key=lambda one: case_key(one.a.case)):
-        key = (one.metric.name, one.metric.definition_version) if one.metric else ("", 0)
-        grouped.setdefault(key, []).append(one)
-    return list(grouped.values())
+        metric = (one.metric.name, one.metric.definition_version) if one.metric else ("", 0)
+        grouped.setdefault((PHASES.index(one.a.case.phase), *metric), []).append(one)
+    return [grouped[key] for key in sorted(grouped, key=lambda key: key[0])]
 
 
 def _group(pair: Pair, comparisons: list[Comparison], name: str) -> Group:
@@ -139,7 +145,7 @@ def _group(pair: Pair, comparisons: list[Comparison], name: str) -> Group:
     chunks = [comparisons[start : start + PANEL_ROWS] for start in range(0, len(comparisons), PANEL_ROWS)]
     sides = pair.sides + pair.place + (f": {metric_words(metric)}" if metric else "")
     return Group(
-        heading=f"a: {pair.a}, b: {pair.b}{pair.place}",
+        heading=f"{pair.a} (a) against {pair.b} (b){pair.place} \u00b7 {PHASE_WORDS[comparisons[0].a.case.phase]}",
         definition=_definition(metric) if metric else "No common metric.",
         figures=[
             ratio_figure(chunk, name=f"index-{name}-{place}", sides=sides, table_id=table_id)
@@ -155,7 +161,7 @@ def _group(pair: Pair, comparisons: list[Comparison], name: str) -> Group:
                 Column("Throughput ratio", "n", "with interval"),
                 Column("Break-even price ratio", "n"),
                 Column("Same numerics?", "nowrap"),
-                Column("Cheaper", "nowrap", "by purchase term"),
+                Column("Cheaper", "", "by purchase term"),
                 Column("Runs", "n", "each side"),
             ],
             rows=[_comparison_row(one) for one in comparisons],
@@ -165,14 +171,13 @@ def _group(pair: Pair, comparisons: list[Comparison], name: str) -> Group:
 
 
 def _definition(metric: Metric) -> str:
-    return f"{metric_words(metric).capitalize()}: {metric.definition} (definition {metric.definition_version})."
+    return f"{capitalised(metric_words(metric))}: {metric.definition} (definition {metric.definition_version})."
 
 
 def _comparison_row(one: Comparison) -> TableRow:
     page = comparison_page(one.id)
     found = one.throughput_ratio
     even = one.break_even_price_ratio if one.verdict in DECIDED else None
-    first = one.costs[0] if one.costs else None
     return TableRow(
         [
             Cell(one.a.case.id, href=page),
@@ -180,121 +185,18 @@ def _comparison_row(one: Comparison) -> TableRow:
             Cell(ratio(found.value), page + "#runs", ratio_interval(found.low, found.high)) if found else Cell("n/a"),
             Cell(ratio(even), page + "#cost") if even is not None else Cell("n/a"),
             Cell(href=page + "#numerics", tag=agreement_tag(agreement(one))),
-            Cell(note=first.name, tag=cheaper_tag(one, first, short=True)) if first else Cell("n/a", note="no price"),
+            _cheaper_cell(one),
             Cell(f"{len(one.a.runs):,} and {len(one.b.runs):,}", page + "#runs"),
         ]
     )
 
 
-def _gaps(material: Material) -> Table:
-    missing = [entry for entry in material.entries if entry.record.status is not Status.OK]
-    order = list(Status)
-    missing.sort(key=lambda entry: (order.index(entry.record.status), case_key(entry.record.case)))
-    return Table(
-        id="gaps-table",
-        caption="Records without a result that counts",
-        headed=True,
-        columns=[
-            Column("Case", "name"),
-            Column("Status", "nowrap"),
-            Column("Reason", "reason"),
-            Column("Device"),
-            Column("Run", "nowrap"),
-        ],
-        rows=[
-            TableRow(
-                [
-                    Cell(entry.record.case.id, record_page(entry.record)),
-                    Cell(tag=status_tag(entry.record.status)),
-                    Cell(entry.record.reason or "no reason recorded"),
-                    Cell(entry.record.device.chip, note=f"backend {entry.record.device.backend}"),
-                    Cell(utc(entry.record.started_at), run_page(entry.record.run_id)),
-                ]
-            )
-            for entry in missing
-        ],
-    )
-
-
-def runs_table(material: Material, table_id: str) -> Table:
-    """Every run, newest first, also one in which nothing was measured (G12)."""
-    return Table(
-        id=table_id,
-        caption="Runs, newest first",
-        columns=[
-            Column("Run", "name"),
-            Column("Measured", "n"),
-            Column("Device"),
-            Column("Instance"),
-            Column("Not measured", "reason"),
-        ],
-        rows=[_run_row(run) for run in material.runs()],
-    )
-
-
-def _run_row(run: Run) -> TableRow:
-    devices = sorted({f"{entry.record.device.chip} ({entry.record.device.backend})" for entry in run.entries})
-    instances = sorted({entry.record.device.instance_type or "unknown" for entry in run.entries})
-    return TableRow(
-        [
-            Cell(utc(run.entries[0].record.started_at), run_page(run.id), note=run.id),
-            Cell(f"{run.measured:,} of {len(run.entries):,}", run_page(run.id)),
-            Cell(", ".join(devices)),
-            Cell(", ".join(instances)),
-            Cell(_statuses(run.entries) or "none"),
-        ]
-    )
-
-
-def _statuses(entries: list[Entry]) -> str:
-    counted = {status: sum(entry.record.status is status for entry in entries) for status in Status}
-    return ", ".join(
-        f"{number:,} {status.value.replace('_', ' ')}"
-        for status, number in counted.items()
-        if number and status is not Status.OK
-    )
-
-
-def _devices(material: Material) -> Table:
-    return Table(
-        id="devices-table",
-        caption="Records by device",
-        columns=[
-            Column("Chip", "name"),
-            Column("Backend"),
-            Column("Instance type"),
-            Column("Records", "n"),
-            Column("Measured", "n"),
-            Column("Not measured", "reason"),
-        ],
-        rows=[
-            TableRow(
-                [
-                    Cell(chip),
-                    Cell(backend),
-                    Cell(instance),
-                    Cell(f"{len(entries):,}"),
-                    Cell(f"{sum(entry.record.status is Status.OK for entry in entries):,}"),
-                    Cell(_statuses(entries) or "none"),
-                ]
-            )
-            for (chip, backend, instance), entries in material.by_device()
-        ],
-    )
-
-
-def _refused(material: Material) -> Table:
-    return Table(
-        id="refused-table",
-        caption="Files that could not be read as records",
-        headed=True,
-        columns=[Column("File", "name"), Column("Reason", "reason")],
-        rows=[TableRow([Cell(one.path), Cell(one.reason)]) for one in material.refused],
-    )
-
-
-def _totals(material: Material) -> str:
-    text = f"{count(material.records_in, 'record')} read, {len(material.entries):,} shown"
-    if material.simulated_left_out:
-        text += f", {material.simulated_left_out:,} left out because a simulated device made them"
-    return text + f"; {count(len(material.refused), 'file')} refused."
+def _cheaper_cell(one: Comparison) -> Cell:
+    """Who is cheaper under the first purchase term, or in a few words why nobody knows."""
+    if not one.costs:
+        return Cell("n/a", note="no price")
+    first = one.costs[0]
+    if cheaper(one, first) is not None:
+        return Cell(note=first.name, tag=cheaper_tag(one, first, short=True))
+    why = no_dollars(one, first).partition(":")[0]
+    return Cell(note=f"{first.name}: {why}", tag=cheaper_tag(one, first, short=True))

@@ -11,7 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from trnbench import wording
 from trnbench.report.comparison_page import build_comparison
 from trnbench.report.export import comparison_csv, comparison_json
-from trnbench.report.index_page import build_index, runs_table
+from trnbench.report.index_page import build_index
+from trnbench.report.index_tables import runs_table
 from trnbench.report.material import Material, assert_complete
 from trnbench.report.names import comparison_page, file_stem, printable, record_page, run_page
 from trnbench.report.record_page import build_record

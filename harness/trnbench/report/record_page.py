@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.compare.metrics import METRICS, ImpossibleValueError, headline_metric, metric_values, mfu
-from trnbench.report.format import byte_size, count, number, percent, seconds, usd, utc
+from trnbench.report.check_tables import checks_table
+from trnbench.report.format import byte_size, count, flops, percent, seconds, usd, utc
 from trnbench.report.material import UNKNOWN, Entry, Material
+from trnbench.report.metric_names import in_full, metric_words, readable
 from trnbench.report.names import comparison_page, file_stem, rerun_command, run_page
 from trnbench.report.record_tables import (
     artifacts_table,
-    checks_table,
     environment_table,
     rounds_table,
     unknown_table,
@@ -123,9 +124,8 @@ def _values(record: Record) -> Table:
     rows = [
         TableRow(
             [
-                Cell(name.replace("_", " "), note="decides comparisons" if name == headline else ""),
-                Cell(number(value)),
-                Cell(METRICS[name].unit),
+                Cell(metric_words(METRICS[name]), note=_metric_note(name, name == headline)),
+                *(Cell(text) for text in readable(value, METRICS[name].unit)),
                 Cell(METRICS[name].definition),
             ]
         )
@@ -141,6 +141,10 @@ def _values(record: Record) -> Table:
     )
 
 
+def _metric_note(name: str, decides: bool) -> str:
+    return "; ".join(filter(None, (in_full(METRICS[name]), "decides comparisons" if decides else "")))
+
+
 def _utilisation(record: Record) -> TableRow:
     """Model FLOP/s utilisation with everything it rests on, or why there is none (an impossible one included)."""
     name = Cell("model FLOP/s utilisation")
@@ -152,7 +156,7 @@ def _utilisation(record: Record) -> TableRow:
         return TableRow([name, Cell("n/a"), Cell(), Cell(found)])
     basis = (
         f"convention {found.convention}; dense {found.precision} peak ({found.format}) of "
-        f"{found.peak_per_second:.4g} FLOP/s on {found.chips:g} chips; {found.peak_source}, {found.peak_as_of}"
+        f"{flops(found.peak_per_second)}/s on {found.chips:g} chips; {found.peak_source}, {found.peak_as_of}"
     )
     return TableRow([name, Cell(percent(found.value)), Cell(), Cell(basis)])
 
@@ -185,7 +189,7 @@ def _device(record: Record) -> list[Fact]:
         ]
         if measured.flops:
             values.append(
-                ("Operations of a round", f"{measured.flops.value:,} FLOP", ""),
+                ("Operations of a round", flops(measured.flops.value), ""),
             )
             values.append(("FLOP convention", measured.flops.convention, ""))
     return [

@@ -1,13 +1,13 @@
-"""The tables of a record's page: rounds, warm-up, checks, environment, what is unknown, and files beside it."""
+"""The tables of a record's page: rounds, warm-up, environment, what is unknown, and files beside it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trnbench.report.format import number, seconds, trimmed
+from trnbench.report.format import number, seconds
 from trnbench.report.material import UNKNOWN
 from trnbench.report.ordering import natural_key
-from trnbench.report.views import Cell, Column, Table, TableRow, Tag
+from trnbench.report.views import Cell, Column, Table, TableRow
 
 if TYPE_CHECKING:
     from trnbench.records.schema import Record
@@ -56,42 +56,6 @@ def warmup_table(record: Record) -> Table:
             for place, step in enumerate(steps, 1)
         ],
     )
-
-
-def checks_table(record: Record) -> Table:
-    """Every conformance check with its limit and verdict."""
-    return Table(
-        id="checks-table",
-        caption="Conformance checks",
-        columns=[
-            Column("Check", "name"),
-            Column("Level"),
-            Column("Error", "n"),
-            Column("Limit", "n"),
-            Column("Verdict", "nowrap"),
-            Column("Reference", "reason"),
-        ],
-        rows=[
-            TableRow(
-                [
-                    Cell(check.check, note=check.metric),
-                    Cell(check.level),
-                    Cell(trimmed(check.value)),
-                    Cell(trimmed(check.limit)),
-                    Cell(tag=check_tag(check.verdict), note=check.where),
-                    Cell(check.reference),
-                ]
-            )
-            for check in record.conformance
-        ],
-    )
-
-
-def check_tag(verdict: str) -> Tag:
-    """A check's verdict as a tag."""
-    if verdict == "pass":
-        return Tag("good", "\u2713", verdict)
-    return Tag("", "?", verdict) if verdict == "not checked" else Tag("bad", "\u2715", verdict)
 
 
 def environment_table(record: Record) -> Table:

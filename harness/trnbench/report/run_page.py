@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.compare.labels import device_label
 from trnbench.compare.metrics import METRICS, headline_metric, metric_values
 from trnbench.report.figures import cases_figure, quartiles, round_seconds
 from trnbench.report.format import byte_size, number, percent, seconds, utc
@@ -54,7 +55,7 @@ def _facts(run: Run) -> list[Fact]:
         Fact("Run", Cell(run.id)),
         Fact("Started", Cell(utc(records[0].started_at))),
         Fact("Finished", Cell(utc(records[-1].finished_at))),
-        Fact("Device", Cell(_distinct([f"{one.device.chip} through {one.device.backend}" for one in records]))),
+        Fact("Device", Cell(_distinct([device_label(one) for one in records]))),
         Fact("Instance type", Cell(_distinct([one.device.instance_type or UNKNOWN for one in records]))),
         Fact("Region", Cell(_distinct([one.device.region or UNKNOWN for one in records]))),
         Fact("Commit", Cell(_distinct([one.environment.git.commit or UNKNOWN for one in records]))),
@@ -73,10 +74,8 @@ def _cases(run: Run, material: Material) -> Table:
             Column("Case", "name"),
             Column("Status", "nowrap"),
             Column("Result", "n"),
-            Column("Median round", "n"),
-            Column("Spread", "n", "middle half over median"),
-            Column("Warm-up", "n"),
-            Column("Compile", "n"),
+            Column("Median round", "n", "and its spread"),
+            Column("Warm-up", "n", "and compiling"),
             Column("Peak memory", "n"),
             Column("Checks", "nowrap"),
             Column("Attempt", "n"),
@@ -95,10 +94,10 @@ def _row(run: Run, record: Record, material: Material) -> TableRow:
             Cell(record.case.id, page, note=record.reason),
             Cell(tag=status_tag(record.status)),
             _result(record),
-            Cell(seconds(statistics.median(timed)), page + "#rounds") if timed else Cell("n/a"),
-            Cell(_spread(timed)),
-            Cell(seconds(sum(step.seconds for step in measured.warmup)) if measured else "n/a"),
-            Cell(seconds(measured.compile.seconds) if measured else "n/a"),
+            Cell(seconds(statistics.median(timed)), page + "#rounds", _spread(timed)) if timed else Cell("n/a"),
+            Cell(seconds(sum(step.seconds for step in measured.warmup)), note=seconds(measured.compile.seconds))
+            if measured
+            else Cell("n/a"),
             Cell(byte_size(measured.memory.peak_bytes) if measured else "n/a"),
             Cell(checks_words(record), page + "#checks"),
             Cell(f"{attempt:,} of {attempts:,}"),
@@ -117,7 +116,8 @@ def _result(record: Record) -> Cell:
 
 
 def _spread(timed: list[float]) -> str:
+    """The middle half of the rounds over their median; empty with too few rounds."""
     first, third = quartiles(timed)
     if first is None or third is None:
-        return "n/a"
+        return ""
     return percent((third - first) / statistics.median(timed))

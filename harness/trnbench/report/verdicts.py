@@ -13,7 +13,7 @@ from trnbench.status import Status
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trnbench.compare.model import Comparison, CostScenario, Metric, RunValue, Side
+    from trnbench.compare.model import Comparison, CostScenario, RunValue, Side
     from trnbench.records.schema import Check, Record
 
 DECIDED = frozenset({"a faster", "b faster", "not distinguishable"})
@@ -137,11 +137,6 @@ def status_tag(status: Status) -> Tag:
     if status is Status.OK:
         return Tag("good", "\u2713", words)
     return Tag("" if status in (Status.SKIPPED, Status.UNSUPPORTED, Status.INTERRUPTED) else "bad", "\u2715", words)
-
-
-def metric_words(metric: Metric) -> str:
-    """A metric's name as words."""
-    return metric.name.replace("_", " ")
 
 
 def newest(side: Side) -> Record | None:
