@@ -197,7 +197,7 @@ def test_records_that_count_nothing_shared_have_no_common_metric() -> None:
     ],
 )
 def test_another_identity_never_meets(change: dict) -> None:
-    """Every field of the case belongs to the identity; a lone record is listed with the reason."""
+    """A8: every field of the case is identity, warm or cold caches too; a lone record is listed with the reason."""
     result = compare_all(
         [make_record("t", device=TRN), make_record("g", device=GPU, case=make_case(**change))], "device"
     )

@@ -78,7 +78,8 @@ def run_child(command: Sequence[str], *, timeout: float, stop: Stop, grace: floa
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=(read_end,),
-            env={**os.environ, PARENT_PIPE: str(read_end), "PYTHONUNBUFFERED": "1"},
+            # What the child says is read as UTF-8: under a poor locale Python would write escapes that look like paths.
+            env={**os.environ, PARENT_PIPE: str(read_end), "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
         )
     except OSError:
         os.close(write_end)
