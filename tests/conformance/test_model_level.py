@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 import faults
 import pytest
 import small
+import torch
 
+from trnbench.conformance.baseline import find_baseline, run_model
+from trnbench.conformance.finite import first_nonfinite_layer
+from trnbench.conformance.model import checked_model, judge_results, take_subject
 from trnbench.conformance.variants import permitted_variants
 
 if TYPE_CHECKING:
@@ -96,13 +100,39 @@ def test_a_nan_is_named_with_its_place_and_layer() -> None:
     assert "first NaN at row 3, position [3, 0]" in verdicts["logits"].where
 
 
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_nothing_but_nan_on_both_sides_is_no_match(phase: str) -> None:
+    """C9: weights that make reference and candidate NaN throughout: non-finite with count and first index, no value."""
+    scope = small.make_scope(phase, "fp32", sequence=16, batch=1)
+    model = checked_model(scope, "cpu")
+    with torch.no_grad():
+        model.norm.weight.fill_(float("nan"))
+    subject = take_subject(scope, model)
+    results = run_model(subject, model)
+    (name,) = results
+    count = results[name][name].numel()
+    (check,) = judge_results(subject, model, results, None)
+    assert (check.verdict, check.value) == ("non-finite", None)
+    assert f"{count} of {count} values are not finite, first NaN at row 0, position [0, 0, 0]" in check.where
+    assert "first bad layer norm" in check.where
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_one_bad_value_in_the_candidate_is_no_match(bad: float) -> None:
+    """C9: a single NaN or infinity among good logits has its place named, and no error is computed around it."""
+    scope = small.make_scope("prefill", "fp32", sequence=16, batch=2)
+    model = checked_model(scope, "cpu")
+    subject = take_subject(scope, model)
+    results = run_model(subject, model)
+    results["logits"]["logits"][0, 1, 7] = bad
+    (check,) = judge_results(subject, model, results, None)
+    assert (check.verdict, check.value) == ("non-finite", None)
+    assert ": 1 of " in check.where
+    assert "position [0, 1, 7]" in check.where
+
+
 def test_the_first_bad_layer_is_found_by_running_forward() -> None:
     """C3: the name is that of the first module in order of execution, not of the last."""
-    import torch
-
-    from trnbench.conformance.finite import first_nonfinite_layer
-    from trnbench.conformance.model import checked_model
-
     model = checked_model(small.make_scope("prefill", "bf16"), "cpu")
     tokens = torch.zeros(1, 8, dtype=torch.long)
     assert first_nonfinite_layer(model, tokens) is None
@@ -112,9 +142,6 @@ def test_the_first_bad_layer_is_found_by_running_forward() -> None:
 
 def test_a_broken_cache_file_is_computed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cut file, or one that something else wrote, costs time and never a verdict."""
-    from trnbench.conformance.baseline import find_baseline
-    from trnbench.conformance.model import checked_model, take_subject
-
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     scope = small.make_scope("prefill", "fp32", sequence=16, batch=1)
     subject = take_subject(scope, checked_model(scope, "cpu"))

@@ -91,7 +91,10 @@ def without_torch(tmp_path: Path) -> Path:
 
 
 def test_suites_are_collected_and_listed_without_torch(without_torch: Path, tmp_path: Path) -> None:
-    """G1: with torch not installed the suites collect and list, and skip with a reason when run."""
+    """G1: with torch not installed the suites collect and list, and skip with a reason when run.
+
+    C6: the cases that anyone can run include a length above 256, from where on bfloat16 positions collide.
+    """
     blocked = subprocess.run(
         [sys.executable, "-c", "import torch"],
         env={**os.environ, "PYTHONPATH": str(without_torch)},
@@ -106,6 +109,7 @@ def test_suites_are_collected_and_listed_without_torch(without_torch: Path, tmp_
     listed = json.loads(file.read_text())
     assert {item["case"]["phase"] for item in listed} == {"train_step", "prefill", "decode"}
     assert len({item["nodeid"] for item in listed}) == len(listed)
+    assert max(item["case"]["sequence"] for item in listed if item["case"]["tier"] == "smoke") > 256
     skipped = pytest_child(ROOT, "suites", "-rs", extra_path=without_torch)
     assert skipped.returncode == 3
     assert "no backend chosen" in skipped.stdout

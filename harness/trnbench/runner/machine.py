@@ -84,7 +84,7 @@ def check_parallel_plan(case: Case, device: Device) -> None:
     try:
         check_core_count(profile, case.devices_needed, logical if isinstance(logical, int) else None)
     except UsageError as error:
-        raise UsageError(f"case {case.id} cannot run here: {error}") from None
+        raise UsageError(f"case {case.id} cannot run here: {error}; leave it out with --tier or -k") from None
 
 
 def probe_machine(
