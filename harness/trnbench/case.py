@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import msgspec
 
 from trnbench.status import UsageError
+from trnbench.wording import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -119,14 +120,11 @@ def case_from(fields: Mapping[str, object]) -> Case:
 
     `micro_batch` defaults to `batch`. Raises `UsageError` with the field's name and what would be right.
     """
-    import difflib
-
     known = Case.__struct_fields__
     for name in fields:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; the fields are {', '.join(known)}"
-            raise UsageError(f"a case has no field {name!r}{hint}")
+            hint = nearest(name, known, f"the fields are {', '.join(known)}")
+            raise UsageError(f"a case has no field {name!r}; {hint}")
     complete = {"micro_batch": fields.get("batch"), **fields}
     try:
         return msgspec.convert(complete, Case, strict=True)

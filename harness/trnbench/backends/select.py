@@ -5,12 +5,12 @@ Nothing here imports torch: refusing an absent accelerator takes milliseconds.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from trnbench.status import UsageError
+from trnbench.wording import nearest
 
 if TYPE_CHECKING:
     from trnbench.backends.base import Backend
@@ -63,8 +63,7 @@ def backend_class(name: str) -> type[Backend]:
         return _registered[name]
     target = BACKENDS.get(name) or _offered(name)
     if target is None:
-        nearest = difflib.get_close_matches(name, backend_names(), n=1, cutoff=0.4)
-        hint = f"did you mean {nearest[0]!r}" if nearest else f"choose one of {', '.join(backend_names())}"
+        hint = nearest(name, backend_names(), f"choose one of {', '.join(backend_names())}")
         raise UsageError(f"there is no backend {name!r}; {hint}")
     module_name, _, class_name = target.partition(":")
     cls: type[Backend] = getattr(importlib.import_module(module_name), class_name)

@@ -6,7 +6,6 @@ returns a default: a chip or precision that the catalog does not hold gives the 
 
 from __future__ import annotations
 
-import difflib
 import functools
 from datetime import date
 from typing import Literal
@@ -15,6 +14,7 @@ import msgspec
 
 from trnbench.catalog.tables import read_package_table
 from trnbench.status import UsageError
+from trnbench.wording import nearest
 
 Confidence = Literal["A", "B", "C"]
 """A: the vendor's own document was read; B: a secondary source that agrees with others; C: one weak source."""
@@ -123,8 +123,7 @@ def chip(name: str) -> Chip:
     for row in known.values():
         if row.label.lower() == name.lower():
             return row
-    nearest = difflib.get_close_matches(name.lower(), known, n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"the chips are {', '.join(known)}"
+    hint = nearest(name.lower(), known, f"the chips are {', '.join(known)}")
     raise UsageError(f"the catalog has no chip {name!r}; {hint}")
 
 

@@ -6,13 +6,13 @@ logical one (`NEURON_LOGICAL_NC_CONFIG`).
 
 from __future__ import annotations
 
-import difflib
 import functools
 
 import msgspec
 
 from trnbench.catalog.tables import read_package_table
 from trnbench.status import UsageError
+from trnbench.wording import nearest
 
 
 class CoreCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +44,7 @@ def allowed_core_counts(profile: str, logical_core_config: int | None = None) ->
     rows = [row for row in core_counts() if row.profile == profile.lower()]
     if not rows:
         known = sorted({row.profile for row in core_counts()})
-        nearest = difflib.get_close_matches(profile.lower(), known, n=1, cutoff=0.6)
-        hint = f"did you mean {nearest[0]!r}" if nearest else f"known are {', '.join(known)}"
+        hint = nearest(profile.lower(), known, f"known are {', '.join(known)}")
         raise UsageError(f"there are no core counts for {profile!r}; {hint}")
     for row in rows:
         if row.default if logical_core_config is None else row.logical_core_config == logical_core_config:

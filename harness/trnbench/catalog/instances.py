@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from datetime import date
 from typing import Literal
@@ -12,6 +11,7 @@ import msgspec
 from trnbench.catalog.chips import Confidence, DateBasis
 from trnbench.catalog.tables import read_package_table
 from trnbench.status import UsageError
+from trnbench.wording import nearest
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,6 @@ def instance(name: str) -> Instance:
     """The instance type of this name. Raises `UsageError` with the nearest name."""
     known = instances()
     if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else "see trnbench/catalog/data/instances.csv"
+        hint = nearest(name, known, "see trnbench/catalog/data/instances.csv")
         raise UsageError(f"the catalog has no instance type {name!r}; {hint}")
     return known[name]

@@ -12,6 +12,7 @@ from trnbench.cli.output import print_json, print_table, warn
 from trnbench.cli.price_age import CiOption, tell_stale_prices
 from trnbench.compare.model import Axis
 from trnbench.status import ExitCode, NoBaseline, UsageError
+from trnbench.wording import nearest
 
 if TYPE_CHECKING:
     from trnbench.compare.gate import GateReport
@@ -116,8 +117,5 @@ def _axis(text: str) -> Axis:
     for axis in AXES:
         if axis == text:
             return axis
-    import difflib
-
-    nearest = difflib.get_close_matches(text, AXES, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"the axes are {', '.join(AXES)}"
+    hint = nearest(text, AXES, f"the axes are {', '.join(AXES)}")
     raise UsageError(f"--axis {text} is unknown; {hint}")

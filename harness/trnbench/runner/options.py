@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tempfile
 from pathlib import Path
@@ -11,6 +10,7 @@ import msgspec
 
 from trnbench.case import TIERS
 from trnbench.status import UsageError
+from trnbench.wording import nearest
 
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 """Generous on purpose: a first compilation for an accelerator may take most of an hour."""
@@ -55,8 +55,7 @@ def check_selection(suites: Path, tier: str | None) -> None:
     if not suites.exists():
         raise UsageError(f"--suites {suites} does not exist; give the folder that holds the suites")
     if tier is not None and tier not in TIERS:
-        nearest = difflib.get_close_matches(tier, TIERS, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"the tiers are {', '.join(TIERS)}"
+        hint = nearest(tier, TIERS, f"the tiers are {', '.join(TIERS)}")
         raise UsageError(f"--tier {tier} is unknown; {hint}")
 
 
