@@ -43,6 +43,7 @@ SCRIPT = textwrap.dedent(
     on_host = [name for name in metrics.counter_names() if name.startswith("aten::")]
     assert not on_host, on_host
     assert compiles[1:] == [compiles[1]] * 6, compiles
+    torch.testing.assert_close(lazy.loss_like(got).cpu(), plain.loss_like(expected), rtol=1e-4, atol=1e-5)
     """
 )
 
