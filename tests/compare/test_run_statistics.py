@@ -14,6 +14,7 @@ from scipy import stats
 from trnbench.compare import statistics
 from trnbench.compare.engine import compare_records
 from trnbench.compare.metrics import round_rates
+from trnbench.records.drift import drift
 
 rates = st.lists(st.floats(1.0, 1e6), min_size=3, max_size=8)
 
@@ -63,7 +64,7 @@ def test_the_bootstrap_interval_covers_the_median() -> None:
 
 def test_drift_reports_both_halves() -> None:
     """A12: 50 steps of 10 ms then 50 of 13 ms: the second half is 30 % slower, and both halves are told."""
-    found = statistics.drift([0.010] * 50 + [0.013] * 50)
+    found = drift([0.010] * 50 + [0.013] * 50)
     assert found is not None
     assert (found.first_half_seconds, found.second_half_seconds) == (0.010, 0.013)
     assert found.change == pytest.approx(0.30)
@@ -71,8 +72,8 @@ def test_drift_reports_both_halves() -> None:
 
 def test_steady_rounds_have_no_drift() -> None:
     """A12: noise without a trend, or too few rounds to have halves, is no drift."""
-    assert statistics.drift([0.010, 0.013] * 50) is None
-    assert statistics.drift([0.010, 0.013]) is None
+    assert drift([0.010, 0.013] * 50) is None
+    assert drift([0.010, 0.013]) is None
 
 
 def test_drift_reaches_the_page() -> None:

@@ -26,6 +26,7 @@ from trnbench.compare.metrics import (
 from trnbench.compare.model import Axis, Comparison, Metric, RunValue, Side
 from trnbench.compare.pairing import Attempt, Pair, SideRecords, find_pairs, in_time_order
 from trnbench.compare.verdict import SideFound, judge
+from trnbench.records.drift import drift
 from trnbench.records.schema import Record
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _run_value(attempt: Attempt, metric: Metric) -> RunValue:
         metrics=values,
         mfu=None if isinstance(utilisation, str) else utilisation,
         mfu_reason=utilisation if isinstance(utilisation, str) else "",
-        drift=statistics.drift([timed.seconds for timed in rounds]),
+        drift=drift([timed.seconds for timed in rounds]),
     )
 
 

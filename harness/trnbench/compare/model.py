@@ -8,6 +8,7 @@ import msgspec
 
 from trnbench.case import Case
 from trnbench.catalog.prices import PricePoint
+from trnbench.records.drift import Drift
 from trnbench.records.schema import Record
 
 Axis = Literal["device", "precision", "mode", "stack"]
@@ -52,14 +53,6 @@ class Mfu(msgspec.Struct, frozen=True, kw_only=True):
     chips: float
     peak_source: str
     peak_as_of: str
-
-
-class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """Median round of the first and of the second half of a run, in seconds, and the relative change between them."""
-
-    first_half_seconds: float
-    second_half_seconds: float
-    change: float
 
 
 class RunValue(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from trnbench.compare.model import Drift, Ratio
+from trnbench.compare.model import Ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,6 @@ LEAST_ROUNDS = 5
 """Rounds below which a run's median has no interval."""
 
 CONFIDENCE = 0.95
-DRIFT_LIMIT = 0.10
-LEAST_ROUNDS_FOR_DRIFT = 4
 
 _RESAMPLES = 999
 _SEED = 20261130
@@ -91,15 +89,3 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio | None:
         confidence=CONFIDENCE,
         method=f"Welch t interval on ln(run value), {len(a)} against {len(b)} runs (scipy.stats.ttest_ind)",
     )
-
-
-def drift(seconds: Sequence[float]) -> Drift | None:
-    """Both halves of a run where their medians differ by more than `DRIFT_LIMIT`, else None."""
-    if len(seconds) < LEAST_ROUNDS_FOR_DRIFT:
-        return None
-    half = len(seconds) // 2
-    first, second = statistics.median(seconds[:half]), statistics.median(seconds[-half:])
-    change = second / first - 1
-    if abs(change) <= DRIFT_LIMIT:
-        return None
-    return Drift(first_half_seconds=first, second_half_seconds=second, change=change)

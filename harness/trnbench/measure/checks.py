@@ -8,9 +8,9 @@ status that no comparison accepts.
 from __future__ import annotations
 
 import math
-import statistics
 from typing import TYPE_CHECKING
 
+from trnbench.records.drift import drift
 from trnbench.status import CaseError, Status
 
 if TYPE_CHECKING:
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from trnbench.case import Case
     from trnbench.records.schema import Round
 
-DRIFT_LIMIT = 0.10
-"""Relative change of the median between the halves of the rounds from which drift is named."""
-
-LEAST_ROUNDS_FOR_DRIFT = 4
 CLOCK_TOLERANCE = 1e-6
 """Relative and absolute (seconds) slack for the sum of many floating-point differences of one clock."""
 
@@ -115,22 +111,12 @@ def faults_in_rounds(
     return status, reasons
 
 
-def drift(seconds: Sequence[float]) -> float | None:
-    """Median of the second half of the rounds over that of the first; None below four rounds."""
-    if len(seconds) < LEAST_ROUNDS_FOR_DRIFT:
-        return None
-    half = len(seconds) // 2
-    return statistics.median(seconds[-half:]) / statistics.median(seconds[:half])
-
-
 def drift_warning(seconds: Sequence[float]) -> str:
-    """One sentence with both halves where they differ by more than `DRIFT_LIMIT`, else empty."""
-    ratio = drift(seconds)
-    if ratio is None or abs(ratio - 1) <= DRIFT_LIMIT:
+    """One sentence with both halves where the rounds drift, else empty."""
+    found = drift(seconds)
+    if found is None:
         return ""
-    half = len(seconds) // 2
-    first, second = statistics.median(seconds[:half]), statistics.median(seconds[-half:])
     return (
-        f"drift: the median round went from {first:.4g} s in the first half to {second:.4g} s in the second "
-        f"({(ratio - 1) * 100:+.0f} %)"
+        f"drift: the median round went from {found.first_half_seconds:.4g} s in the first half to "
+        f"{found.second_half_seconds:.4g} s in the second ({found.change * 100:+.0f} %)"
     )
