@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
-from site_helpers import hostile_records, kinds_of_pages
-from site_samples import write_all
+from site_helpers import build, hostile_records, kinds_of_pages, runs_of
+from site_samples import sample_check, write_all
 
 from trnbench.report.site import build_site
 
@@ -32,6 +32,44 @@ def test_no_page_scrolls_sideways(site: Path, open_page: Callable[..., Page]) ->
         page.goto((site / name).as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+
+
+@pytest.mark.parametrize("width", [640, 320])
+def test_twice_the_zoom_scrolls_no_page_sideways(site: Path, open_page: Callable[..., Page], width: int) -> None:
+    """A window of 1280 px at 200 % is laid out as one of 640; 320 px is what WCAG asks of reflow."""
+    page = open_page(width)
+    for name in kinds_of_pages(site):
+        page.goto((site / name).as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+def test_what_checks_tell_is_read_without_scrolling(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    """Both sides' errors and long places stand side by side at 1280 px; so do the cases of a run."""
+    where = "worst at layers.3.attention.query.weight: relative error 0.0172, limit 0.0273 from 12 runs " * 2
+    checks = [sample_check("every parameter's gradient", 0.62345, where=where)]
+    records = [record for kind in ("trn2", "h100") for record in runs_of(kind, 900.0, conformance=checks)]
+    site = build(tmp_path, records)
+    page = open_page()
+    for folder, table in (("comparisons", "checks-table"), ("records", "checks-table"), ("runs", "cases-table")):
+        page.goto(next((site / folder).glob("*.html")).as_uri())
+        box = page.locator(f".scroll:has(> #{table})")
+        assert box.evaluate("e => e.scrollWidth <= e.clientWidth"), folder
+    page.goto(next((site / "comparisons").glob("*.html")).as_uri())
+    widths = page.evaluate("[...document.querySelectorAll('#checks-table td.told')].map(e => e.clientWidth)")
+    assert len(widths) == 2
+    assert min(widths) > 200
+
+
+def test_on_paper_nothing_is_cut_and_all_is_light(site: Path, open_page: Callable[..., Page]) -> None:
+    """Printed from a dark screen: white paper, light plots, enough contrast, and no table wider than the page."""
+    page = open_page(718, "dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    for name in kinds_of_pages(site):
+        page.goto((site / name).as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 718, name
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate("[...document.images].every(i => !i.currentSrc.includes('dark'))"), name
+        assert page.evaluate(CONTRAST) == [], name
 
 
 def collect_links(page: Page) -> list[str]:

@@ -94,7 +94,30 @@ def test_an_empty_folder_gives_a_site_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     summary = build_site(tmp_path / "results", tmp_path / "site")
     assert (summary.records_in, summary.records_shown, summary.comparisons) == (0, 0, 0)
-    assert "holds no record" in words((tmp_path / "site" / "index.html").read_text("utf-8"))
+    index = words((tmp_path / "site" / "index.html").read_text("utf-8"))
+    assert "The results folder holds no record. Measure something first, such as trnbench run --backend cpu" in index
+    assert "Every record here was measured" not in index
+
+
+def test_files_that_are_all_refused_are_not_called_nothing(tmp_path: Path) -> None:
+    """A folder of broken files: the page says that there were files, and names each once with its reason."""
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "cut.json").write_text('{"schema_version": 1, "record_id": "0', encoding="utf-8")
+    (tmp_path / "results" / "other.json").write_text('{"hello": 1}', encoding="utf-8")
+    build_site(tmp_path / "results", tmp_path / "site")
+    index = words((tmp_path / "site" / "index.html").read_text("utf-8"))
+    assert "holds no file that could be read as a record; the reasons are listed below" in index
+    assert [index.count(name) for name in ("cut.json", "other.json")] == [1, 1]
+
+
+def test_records_that_all_failed_give_the_reason_where_the_answer_would_be(tmp_path: Path) -> None:
+    """Nothing ran to the end: the first lines say what happened, not only that runs are missing."""
+    oom = {"rate": None, "status": Status.OOM, "reason": "tried to allocate 12.0 GiB"}
+    index = words(
+        (build(tmp_path, [sample_record(kind, **oom) for kind in ("trn2", "h100")]) / "index.html").read_text()
+    )
+    answer = index[index.index("The answer so far") : index.index("What was not measured")]
+    assert "not enough runs. No run carries a speed on a (16 x Trainium2 (neuron)): oom: tried to allocate" in answer
 
 
 def test_simulated_records_need_permission_and_a_notice(tmp_path: Path) -> None:
@@ -105,6 +128,8 @@ def test_simulated_records_need_permission_and_a_notice(tmp_path: Path) -> None:
     assert all(wording.SIMULATED_NOTICE not in text for text in pages(plain).values())
     assert "3 left out because a simulated device made them" in words((plain / "index.html").read_text("utf-8"))
     assert not list(plain.glob("comparisons/*.html"))
+    only = build(tmp_path / "only", [record for record in records if record.simulated])
+    assert "build the site with --allow-simulated" in words((only / "index.html").read_text("utf-8"))
     summary = build_site(tmp_path / "results", tmp_path / "all", allow_simulated=True)
     assert summary.records_shown == 6
     shown = pages(tmp_path / "all")

@@ -123,6 +123,9 @@ def answer(pair: Pair) -> Answer:
 
 def unanswered(pair: Pair) -> str:
     """One line for a pair without any ratio: why there is none."""
+    if len(pair.comparisons) == 1:
+        only = pair.comparisons[0]
+        return f"{pair.a} against {pair.b}{pair.place}: {only.verdict}. {only.explanation}"
     return f"{pair.a} against {pair.b}{pair.place}: {_reasons(pair)}."
 
 
@@ -197,13 +200,13 @@ def _scenarios(pair: Pair) -> list[str]:
     """
     names = list(dict.fromkeys(scenario.name for one in pair.comparisons for scenario in one.costs))
     sentences: list[str] = []
-    unranked: dict[str, list[str]] = {}
+    unranked: list[str] = []
     for name in names:
         outcomes = [
             cheaper(one, scenario) for one in pair.comparisons for scenario in one.costs if scenario.name == name
         ]
         if all(outcome is None for outcome in outcomes):
-            unranked.setdefault(_no_dollars(pair, name), []).append(name)
+            unranked.append(name)
             continue
         if len(outcomes) == 1:
             sentences.append(f"{name}: {outcomes[0]} cheaper" if outcomes[0] else f"{name}: not distinguishable")
@@ -219,14 +222,19 @@ def _scenarios(pair: Pair) -> list[str]:
             if outcome in outcomes
         ]
         sentences.append(f"{name}: {', '.join(parts)} of {len(outcomes):,}")
-    sentences += [f"Dollars, {', '.join(terms)}: n/a, {reason}." for reason, terms in unranked.items()]
+    sentences += _no_dollars(pair, unranked, in_full=not sentences)
     cancels = price_cancels(pair.comparisons) if pair.decided else ""
     return [*sentences, cancels] if cancels else sentences
 
 
-def _no_dollars(pair: Pair, name: str) -> str:
-    reasons = [no_dollars(one, scenario) for one in pair.comparisons for scenario in one.costs if scenario.name == name]
-    return "; ".join(dict.fromkeys(reasons))
+def _no_dollars(pair: Pair, names: list[str], *, in_full: bool) -> list[str]:
+    """One sentence a reason, with the purchase terms it holds for; details only where no other term has dollars."""
+    terms: dict[str, list[str]] = {}
+    for name in names:
+        found = [no_dollars(one, cost) for one in pair.comparisons for cost in one.costs if cost.name == name]
+        reason = "; ".join(dict.fromkeys(one.full if in_full else one.why for one in found))
+        terms.setdefault(reason, []).append(name)
+    return [f"Dollars, {', '.join(found)}: n/a, {reason}." for reason, found in terms.items()]
 
 
 def _numerics(pair: Pair) -> Cell:

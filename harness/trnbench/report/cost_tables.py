@@ -76,7 +76,7 @@ def cost_ratios_table(comparison: Comparison) -> Table:
                     if scenario.cost_ratio
                     else Cell("n/a"),
                     Cell(
-                        note="" if scenario.cost_ratio else no_dollars(comparison, scenario),
+                        note="" if scenario.cost_ratio else no_dollars(comparison, scenario).full,
                         tag=cheaper_tag(comparison, scenario),
                     ),
                 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from trnbench.compare.keys import device_key
 from trnbench.report.format import ratio, ratio_interval
 from trnbench.report.verdicts import DECIDED
@@ -16,27 +18,35 @@ if TYPE_CHECKING:
 NOT_RANKED = "not ranked without a verdict on speed"
 
 
-def no_dollars(comparison: Comparison, scenario: CostScenario) -> str:
-    """Why nothing may be said about cost in this scenario, with the reason that the comparison gives."""
+class NoDollars(msgspec.Struct, frozen=True):
+    """Why nothing may be said about cost: in a few words, and with the detail that the comparison gives, if any."""
+
+    why: str
+    detail: str = ""
+
+    @property
+    def full(self) -> str:
+        """Both together."""
+        return f"{self.why}: {self.detail}" if self.detail else self.why
+
+
+def no_dollars(comparison: Comparison, scenario: CostScenario) -> NoDollars:
+    """Why nothing may be said about cost in this scenario, which side lacks what included."""
+    silent = [side.label for side in (comparison.a, comparison.b) if not side.runs]
+    if silent:
+        return NoDollars(f"no run of {' and '.join(silent)} carries a speed")
     unpriced = [
-        (side.label, cost)
+        (side.label, _reason(cost))
         for side, cost in ((comparison.a, scenario.a), (comparison.b, scenario.b))
         if cost.price is None
     ]
-    silent = [label for label, side in _sides(comparison) if not side]
-    if silent:
-        return f"no run of {' and '.join(silent)} carries a speed"
     if len(unpriced) == 2:
-        reasons = list(dict.fromkeys(_reason(cost) for _, cost in unpriced))
-        if len(reasons) == 1:
-            return f"no price is known for either side: {reasons[0]}"
-        return "no price is known for either side: " + "; ".join(
-            f"{label}: {_reason(cost)}" for label, cost in unpriced
-        )
+        same = unpriced[0][1] == unpriced[1][1]
+        detail = unpriced[0][1] if same else "; ".join(f"{label}: {reason}" for label, reason in unpriced)
+        return NoDollars("no price is known for either side", detail)
     if unpriced:
-        label, cost = unpriced[0]
-        return f"no price is known for {label}: {_reason(cost)}"
-    return NOT_RANKED if scenario.cost_ratio is not None else "there is no throughput ratio"
+        return NoDollars(f"no price is known for {unpriced[0][0]}", unpriced[0][1])
+    return NoDollars(NOT_RANKED if scenario.cost_ratio is not None else "there is no throughput ratio")
 
 
 def without_prices(comparison: Comparison) -> str:
@@ -45,7 +55,7 @@ def without_prices(comparison: Comparison) -> str:
         return "no price scenario applies to these sides"
     if any(cost.price for scenario in comparison.costs for cost in (scenario.a, scenario.b)):
         return ""
-    return "; ".join(dict.fromkeys(no_dollars(comparison, scenario) for scenario in comparison.costs))
+    return "; ".join(dict.fromkeys(no_dollars(comparison, scenario).full for scenario in comparison.costs))
 
 
 def price_cancels(comparisons: Sequence[Comparison]) -> str:
@@ -74,10 +84,6 @@ def _same_machine(comparison: Comparison) -> bool:
     machines: set[Hashable] = {(device_key(run.record), run.record.device.region) for run in runs}
     both = bool(comparison.a.runs and comparison.b.runs)
     return both and len(machines) == 1 and comparison.a.chips_used == comparison.b.chips_used
-
-
-def _sides(comparison: Comparison) -> list[tuple[str, bool]]:
-    return [(side.label, bool(side.runs)) for side in (comparison.a, comparison.b)]
 
 
 def _reason(cost: SideCost) -> str:

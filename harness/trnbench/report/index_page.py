@@ -104,8 +104,19 @@ def _lead(material: Material, measured: int) -> str:
 def _nothing(material: Material, measured: int) -> str:
     """Why there is no comparison, in one sentence that says what would make one."""
     chips = sorted({entry.record.device.chip for entry in material.entries if entry.record.status is Status.OK})
+    if material.simulated_left_out and not material.entries:
+        return (
+            f"{count(material.simulated_left_out, 'record')} read, made by a simulated device and therefore left out; "
+            "build the site with --allow-simulated to see them, marked as such."
+        )
     if not material.entries:
-        return "The results folder holds no record that can be shown."
+        found = (
+            "no file that could be read as a record; the reasons are listed below" if material.refused else "no record"
+        )
+        return (
+            f"The results folder holds {found}. Measure something first, such as trnbench run --backend cpu --tier "
+            "smoke, then build the site again."
+        )
     if not measured:
         return "Nothing was measured, so nothing can be compared; the reasons are listed below."
     return (
@@ -198,5 +209,4 @@ def _cheaper_cell(one: Comparison) -> Cell:
     first = one.costs[0]
     if cheaper(one, first) is not None:
         return Cell(note=first.name, tag=cheaper_tag(one, first, short=True))
-    why = no_dollars(one, first).partition(":")[0]
-    return Cell(note=f"{first.name}: {why}", tag=cheaper_tag(one, first, short=True))
+    return Cell(note=f"{first.name}: {no_dollars(one, first).why}", tag=cheaper_tag(one, first, short=True))

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from trnbench.report.canvas import Sheet, text_width, wrap
 from trnbench.report.format import number
-from trnbench.report.styles import INK, MUTED, PANEL_SERIES, PAPER, Dashes, Style, style
+from trnbench.report.styles import GRID, INK, MUTED, PANEL_SERIES, PAPER, Dashes, Style, style
 from trnbench.report.svg import darkened, settings, to_svg
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _draw_rows(axes: Axes, rows: list[Row], centres: list[float], scale: Scale, 
     """
     width, height = (float(side) for side in axes.get_window_extent().size)
     axes.set_ylim(height, 0)
-    axes.yaxis.set_major_locator(NullLocator())
+    axes.yaxis.set_visible(False)
     drawable = [row for row in rows if not obstacle(row, scale.log)]
     ends = [end for row in drawable for end in (row.value, row.low, row.high) if end is not None and scale.holds(end)]
     _set_scale(axes, [*ends, *([scale.reference] if scale.reference is not None else [])], scale.log, width)
@@ -189,9 +189,8 @@ def _draw_rows(axes: Axes, rows: list[Row], centres: list[float], scale: Scale, 
             ends_of_scale = axes.get_xlim()
             low = row.low if scale.holds(row.low) else ends_of_scale[0]
             high = row.high if scale.holds(row.high) else ends_of_scale[1]
-            axes.plot([low, high], [y, y], color=look.colour, linewidth=2.2, solid_capstyle="butt", zorder=2)
-            for end in (low, high):
-                axes.plot([end, end], [y - 4, y + 4], color=look.colour, linewidth=1.6, zorder=2)
+            caps = {"marker": "|", "markersize": 8, "markeredgewidth": 1.6, "clip_on": False}
+            axes.plot([low, high], [y, y], color=look.colour, linewidth=2.2, solid_capstyle="butt", zorder=2, **caps)
         _points(axes, [row.value], [y], look, size=8)
 
 
@@ -263,7 +262,7 @@ def _rounds_sheet(series: list[Series], axis: str, width: float) -> Sheet:
     for number_of_panel, (panel, panel_names, legend) in enumerate(zip(panels, names, legends, strict=True)):
         sheet.text(8, y + 12, axis, size=10.5, colour=MUTED)
         axes = sheet.axes(left, y + head, width - 14, y + head + plot_height)
-        axes.grid(visible=True, axis="y", color=axes.xaxis.get_gridlines()[0].get_color(), linewidth=0.8)
+        axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
         axes.grid(visible=False, axis="x")
         axes.set_xlim(0.5, longest + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))

@@ -78,7 +78,9 @@ def gather(results: Path, *, allow_simulated: bool, today: date | None, title: s
     entries.sort(key=lambda entry: record_key(entry.record))
     compared = _compare([entry.record for entry in entries], allow_simulated)
     refused = [
-        Refused(path=relative(one.path, results), reason=_without_root(one.reason, results)) for one in loaded.rejected
+        Refused(path=path, reason=_without_root(one.reason, results).removeprefix(f"{path}: "))
+        for one in loaded.rejected
+        for path in [relative(one.path, results)]
     ]
     alone: dict[str, list[str]] = {}
     for result in compared:
