@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -144,6 +145,19 @@ def test_price_file_with_a_wrong_value_names_the_line(tmp_path: Path, capsys: py
     assert "mine.csv" in message
     assert "2" in message
     assert "usd_per_hour" in message
+
+
+def test_a_record_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file given by name: one that is no record, and one that the system will not hand out, each in one sentence."""
+    broken, pipe = tmp_path / "broken.json", tmp_path / "socket.json"
+    broken.write_text("{")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(pipe))
+        for path in (broken, pipe):
+            assert main(["compare", str(path)]) == 2
+            message = capsys.readouterr().err
+            assert path.name in message
+            assert message.count("\n") == 1
 
 
 def test_compare_prints_verdict_interval_and_break_even(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

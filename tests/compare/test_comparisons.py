@@ -21,10 +21,15 @@ from factory import (
 
 from trnbench import wording
 from trnbench.compare.engine import compare_all, compare_records
+from trnbench.compare.pairing import newest_attempts
+from trnbench.records.build import explain
 from trnbench.records.schema import Flops, Record
+from trnbench.records.store import Store
 from trnbench.status import Status
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trnbench.compare.model import Comparison
 
 TRN = make_device(**TRAINIUM)
@@ -83,6 +88,17 @@ def test_the_newest_attempt_is_newest_by_instant() -> None:
     early = make_record("r", device=TRN, items={"tokens": 1, "sequences": 8}, started_at="2026-11-30T08:00:00+09:00")
     late = make_record("r", device=TRN, items={"tokens": 3, "sequences": 8}, started_at="2026-11-30T00:30:00+00:00")
     assert one([late, early, make_record("g", device=GPU)]).a.runs[0].value == 3
+
+
+def test_attempts_within_a_second_survive_the_store(tmp_path: Path) -> None:
+    """D6: six reruns of one case in one run, a microsecond apart: all are kept, the last one counts, attempts are 6."""
+    store = Store(tmp_path)
+    for microsecond in (3, 0, 5, 1, 4, 2):
+        store.write(explain(make_record("r", started_at=f"2026-11-30T09:15:00.00000{microsecond}Z")))
+    (attempt,), superseded = newest_attempts(stored.record for stored in store.load().records)
+    assert attempt.attempts == 6
+    assert attempt.record.started_at.endswith("5Z")
+    assert [record.started_at[-2] for record in superseded] == ["0", "1", "2", "3", "4"]
 
 
 def test_a_failed_newest_attempt_is_not_papered_over() -> None:

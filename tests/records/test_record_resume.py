@@ -1,18 +1,17 @@
-"""Which records count, and which cases a resumed run leaves alone."""
+"""Which cases a resumed run leaves alone."""
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import msgspec
 import pytest
-from record_samples import case, device, environment, measurement, record, timed
+from record_samples import case, environment, record
 
 from trnbench.records.ids import instant, new_id, utc_now
-from trnbench.records.resume import finished, key, latest_attempts
+from trnbench.records.resume import finished, key
 from trnbench.records.schema import Git, Record
-from trnbench.records.store import Store, StoredRecord
+from trnbench.records.store import StoredRecord
 from trnbench.status import RETRIED_BY_RESUME, Status
 
 
@@ -22,55 +21,6 @@ def stored(*originals: Record) -> list[StoredRecord]:
 
 def at(second: int, **changes: object) -> Record:
     return record(started_at=f"2026-11-30T09:15:{second:02}Z", **changes)
-
-
-def test_newest_attempt_counts_and_all_are_kept() -> None:
-    """D6: values 1 and 3 under one identity: 3 counts, attempts are 2, and no 2.0 exists anywhere."""
-    first = at(1, measurement=measurement([timed(1.0)]))
-    second = at(2, measurement=measurement([timed(3.0)]))
-    for order in itertools.permutations((first, second)):
-        (attempts,) = latest_attempts(stored(*order))
-        assert attempts.count == 2
-        assert attempts.newest.record == second
-        assert [item.record for item in attempts.records] == [first, second]
-
-
-def test_a_later_failure_counts_over_an_earlier_success() -> None:
-    """D6: the newest, not the nicest."""
-    (attempts,) = latest_attempts(stored(at(1), at(2, status=Status.FAILED, reason="loss not finite")))
-    assert attempts.newest.record.status is Status.FAILED
-
-
-def test_newest_is_by_instant() -> None:
-    """D17: 18:15+09:00 is before 09:16Z."""
-    early = record(started_at="2026-11-30T18:15:00+09:00")
-    late = record(started_at="2026-11-30T09:16:00Z")
-    assert latest_attempts(stored(late, early))[0].newest.record == late
-
-
-def test_runs_cases_and_devices_stay_apart() -> None:
-    """D6: only a repetition inside one run is an attempt; another run is another sample."""
-    different = [
-        at(1),
-        at(2, run_id="another"),
-        at(3, case=case(precision="fp32")),
-        at(4, case=case(version="fedcba9876543210")),
-        at(5, device=device(chip="trainium2")),
-        at(6, device=device(backend="xla")),
-    ]
-    groups = latest_attempts(stored(*different))
-    assert [group.newest.record for group in groups] == different
-    assert {group.count for group in groups} == {1}
-
-
-def test_attempts_survive_the_store(tmp_path: Path) -> None:
-    """D6: six reruns within one second."""
-    store = Store(tmp_path)
-    for microsecond in range(6):
-        store.write(record(started_at=f"2026-11-30T09:15:00.00000{microsecond}Z"))
-    (attempts,) = latest_attempts(store.load().records)
-    assert attempts.count == 6
-    assert attempts.newest.record.started_at.endswith("5Z")
 
 
 @pytest.mark.parametrize("status", list(Status))

@@ -8,7 +8,7 @@ from trnbench.cli.output import print_table
 
 if TYPE_CHECKING:
     from trnbench.compare.engine import CompareResult
-    from trnbench.compare.model import Comparison, CostScenario, Ratio, Side, SideCost
+    from trnbench.compare.model import Comparison, Ratio, Side, SideCost
 
 MISSING = "n/a"
 
@@ -65,14 +65,10 @@ def _cost_rows(comparison: Comparison) -> list[list[str]]:
             f"{scenario.name}; {scenario.note}" if scenario.note else scenario.name,
             _dollars(scenario.a),
             _dollars(scenario.b),
-            _cost_ratio(scenario),
+            ratio_text(scenario.cost_ratio),
         ]
         for scenario in comparison.costs
     ]
-
-
-def _cost_ratio(scenario: CostScenario) -> str:
-    return ratio_text(scenario.cost_ratio)
 
 
 def _dollars(cost: SideCost) -> str:

@@ -32,6 +32,14 @@ def load_records(paths: Iterable[Path]) -> list[Record]:
                 warn(f"ignored {rejected.reason}")
             found = [stored.record for stored in loaded.records]
         else:
-            found = [decode(path.read_bytes(), str(path))]
+            found = [_read(path)]
         records.update({record.record_id: record for record in found})
     return list(records.values())
+
+
+def _read(path: Path) -> Record:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    return decode(data, str(path))

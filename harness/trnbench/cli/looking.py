@@ -65,10 +65,11 @@ def _describe_backend(backend: str, as_json: bool) -> None:
 
 def _print_machine(machine: Machine) -> None:
     from trnbench.cli.output import print_table
+    from trnbench.compare.units import binary_size
     from trnbench.wording import SIMULATED_NOTICE
 
     device = machine.device
-    memory = "unknown" if device.memory_bytes is None else f"{device.memory_bytes / 2**30:.1f} GiB"
+    memory = "unknown" if device.memory_bytes is None else binary_size(device.memory_bytes)
     rows = [
         ["backend", device.backend],
         ["platform", device.platform],

@@ -66,11 +66,6 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
         compared = outcomes & {"ok", "improved"}
         return ExitCode.NO_BASELINE if outcomes & _UNDECIDED or not compared else ExitCode.CLEAN
 
-    @property
-    def lines(self) -> list[str]:
-        """One line a case for the terminal: outcome, name and reason."""
-        return [f"{entry.outcome}: {entry.name} ({entry.reason})" for entry in self.entries]
-
 
 def case_name(case: Case) -> str:
     """How the gate and its alias file call a case: suite and id, without the workload's version."""
