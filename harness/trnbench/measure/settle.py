@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 HOST_CACHE_ROOT = Path("/sys/devices/system/cpu/cpu0/cache")
 LEAST_HOST_FLUSH_BYTES = 64 * 2**20
-DEVICE_FLUSH_BYTES = 256 * 2**20
-"""Above the largest on-chip cache of the accelerators in the catalog (about 128 MiB)."""
+DEVICE_FLUSH_BYTES = 512 * 2**20
+"""Twice the largest last-level cache of the accelerators in the catalog: 256 MiB in MI300X, MI325X and MI355X."""
 
 
 class Settle:
