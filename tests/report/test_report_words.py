@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from site_helpers import build, runs_of, words
-from site_samples import sample_case, sample_check, sample_device, sample_record
+from site_samples import START, sample_case, sample_check, sample_device, sample_environment, sample_record
 
 from trnbench.compare.metrics import METRICS
 from trnbench.report.format import flops
@@ -92,12 +93,20 @@ def test_on_one_machine_the_price_cancels(tmp_path: Path) -> None:
 
 
 def test_on_two_machines_the_price_does_not_cancel(tmp_path: Path) -> None:
-    """Across devices nothing is said to cancel, whatever is unknown about them."""
-    records = [
-        *runs_of("trn2", 900.0, device=sample_device("trn2", **NAMELESS)),
-        *runs_of("h100", 1000.0, device=sample_device("h100", **NAMELESS)),
-    ]
-    assert "price cancels" not in index_words(build(tmp_path, records))
+    """Two hosts that differ in nothing but their CPU may differ in price, even where no price is known."""
+    records = []
+    for model, rate in (("Example CPU 1", 900.0), ("Example CPU 2", 1000.0)):
+        environment = sample_environment("cpu", cpu={"model": model, "threads": 2})
+        changes = {"device": sample_device("cpu", **NAMELESS), "environment": environment}
+        records += [
+            sample_record(
+                "cpu", run=f"{model}-{night}", rate=rate + night, started=START + timedelta(days=night), **changes
+            )
+            for night in range(3)
+        ]
+    index = index_words(build(tmp_path, records))
+    assert "is faster than" in index
+    assert "price cancels" not in index
 
 
 def test_the_price_of_one_side_alone_is_named(tmp_path: Path) -> None:
