@@ -191,6 +191,8 @@ def test_exported_rows_are_strict_json(suite: pytest.Pytester) -> None:
         (["--backend", "fke"], "did you mean 'fake'"),
         (["-n", "2"], "pytest-xdist"),
         (["nowhere/test_x.py"], "there is no nowhere/test_x.py"),
+        (["test_suite.py::no_such_test"], "not found"),
+        (["-k", "and and"], "Wrong expression"),
     ],
 )
 def test_mistakes_end_with_2_before_anything_runs(suite: pytest.Pytester, options: list[str], sentence: str) -> None:

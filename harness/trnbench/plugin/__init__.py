@@ -12,6 +12,7 @@ times the rounds, and its own options (`--benchmark-skip`, `--benchmark-json`, .
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -57,6 +58,19 @@ def pytest_configure(config: pytest.Config) -> None:
         session = config.stash[SESSION] = MeasuringSession(settings, settings.backend)
         session.stop_on_sigterm()
         config.pluginmanager.register(session, "trnbench-session")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
+    """Answer a wrong test name or `-k` with 2: pytest's own 4 would say that the backend is not available."""
+    try:
+        return (yield)
+    except pytest.UsageError as error:
+        if SESSION not in config.stash:
+            raise
+        for line in error.args:
+            print(f"ERROR: {line}", file=sys.stderr)
+        return int(ExitCode.USAGE)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
