@@ -189,8 +189,19 @@ def _draw_rows(axes: Axes, rows: list[Row], centres: list[float], scale: Scale, 
             ends_of_scale = axes.get_xlim()
             low = row.low if scale.holds(row.low) else ends_of_scale[0]
             high = row.high if scale.holds(row.high) else ends_of_scale[1]
-            caps = {"marker": "|", "markersize": 8, "markeredgewidth": 1.6, "clip_on": False}
-            axes.plot([low, high], [y, y], color=look.colour, linewidth=2.2, solid_capstyle="butt", zorder=2, **caps)
+            # One line with a stroke at each end: it is drawn faster than three lines.
+            axes.plot(
+                [low, high],
+                [y, y],
+                color=look.colour,
+                linewidth=2.2,
+                solid_capstyle="butt",
+                marker="|",
+                markersize=8,
+                markeredgewidth=1.6,
+                clip_on=False,
+                zorder=2,
+            )
         _points(axes, [row.value], [y], look, size=8)
 
 
