@@ -190,18 +190,8 @@ def _draw_rows(axes: Axes, rows: list[Row], centres: list[float], scale: Scale, 
             low = row.low if scale.holds(row.low) else ends_of_scale[0]
             high = row.high if scale.holds(row.high) else ends_of_scale[1]
             # One line with a stroke at each end: it is drawn faster than three lines.
-            axes.plot(
-                [low, high],
-                [y, y],
-                color=look.colour,
-                linewidth=2.2,
-                solid_capstyle="butt",
-                marker="|",
-                markersize=8,
-                markeredgewidth=1.6,
-                clip_on=False,
-                zorder=2,
-            )
+            (bar,) = axes.plot([low, high], [y, y], color=look.colour, linewidth=2.2, clip_on=False, zorder=2)
+            bar.set(solid_capstyle="butt", marker="|", markersize=8, markeredgewidth=1.6)
         _points(axes, [row.value], [y], look, size=8)
 
 
