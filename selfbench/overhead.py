@@ -107,7 +107,7 @@ def training_case():
             "mode": "eager",
             "tier": "smoke",
             "batch": 1,
-            "sequence": 64,
+            "sequence": 128,
         }
     )
 

@@ -7,8 +7,8 @@ is keyed by all of these: three runs of twelve cases need them six times, not th
 from __future__ import annotations
 
 import hashlib
+import io
 import os
-import pickle
 import platform
 import tempfile
 from pathlib import Path
@@ -87,7 +87,7 @@ def inference_results(steps: int, logits: torch.Tensor) -> Results:
 def find_baseline(subject: Subject) -> Baseline:
     """The baseline of what a device was given, from the cache or computed now and kept there."""
     key = _key(subject)
-    path = cache_folder() / f"{key}.pickle"
+    path = cache_folder() / f"{key}.pt"
     try:
         return _unpack(path.read_bytes())
     except (OSError, ValueError):
@@ -178,22 +178,17 @@ def _key(subject: Subject) -> str:
 
 
 def _pack(baseline: Baseline) -> bytes:
-    oracle = {
-        check: {name: tensor.numpy() for name, tensor in tensors.items()} for check, tensors in baseline.oracle.items()
-    }
-    body = pickle.dumps((oracle, baseline.errors, baseline.digest))
-    return hashlib.sha256(body).digest() + body
+    stream = io.BytesIO()
+    torch.save({"oracle": baseline.oracle, "errors": baseline.errors, "digest": baseline.digest}, stream)
+    return hashlib.sha256(stream.getvalue()).digest() + stream.getvalue()
 
 
 def _unpack(data: bytes) -> Baseline:
     """Raises `ValueError` where the content does not match its own checksum: a cut or foreign file."""
     if hashlib.sha256(data[32:]).digest() != data[:32]:
         raise ValueError("a cached baseline does not match its checksum")
-    oracle, errors, digest = pickle.loads(data[32:])
-    tensors: Results = {
-        check: {name: torch.from_numpy(array) for name, array in arrays.items()} for check, arrays in oracle.items()
-    }
-    return Baseline(oracle=tensors, errors=errors, digest=digest)
+    stored = torch.load(io.BytesIO(data[32:]), weights_only=True)
+    return Baseline(oracle=stored["oracle"], errors=stored["errors"], digest=stored["digest"])
 
 
 def _keep(path: Path, baseline: Baseline) -> None:

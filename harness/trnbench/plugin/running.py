@@ -133,7 +133,7 @@ def _conform(attempt: Attempt, backend: Backend, case: Case) -> None:
     failed = [check for check in attempt.conformance if check.verdict in ("fail", "non-finite")]
     if failed:
         worst = failed[0]
-        found = "is not finite" if worst.verdict == "non-finite" else f"is {worst.value} against {worst.limit}"
+        found = "is not finite" if worst.verdict == "non-finite" else f"is {worst.value:.3g} against {worst.limit:.3g}"
         where = f" at {worst.where}" if worst.where else ""
         more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
         attempt.end(Status.NONCONFORMANT, f"{worst.check}: {worst.metric} {found}{where}{more}")
