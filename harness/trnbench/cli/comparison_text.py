@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from trnbench.cli.output import print_table
@@ -29,8 +30,13 @@ def print_comparisons(found: CompareResult) -> None:
         for side in (comparison.a, comparison.b):
             for record, reason in side.left_out:
                 print(f"  - left out of {side.label}: run {record.run_id}: {reason}")
-    for record, reason in found.not_compared:
-        print(f"not compared: {record.case.id} on {record.device.chip}, run {record.run_id}: {reason}")
+    # One line for what is the same in every run: a precision that a device lacks stays missing each time.
+    alike = Counter(
+        (record.case.id, record.device.backend, record.device.chip, reason) for record, reason in found.not_compared
+    )
+    for (case, backend, chip, reason), count in alike.items():
+        times = f" ({count} records)" if count > 1 else ""
+        print(f"not compared: {case} through {backend} on {chip}{times}: {reason}")
 
 
 def _row(comparison: Comparison) -> list[str]:
