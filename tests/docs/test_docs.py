@@ -109,6 +109,11 @@ TRIED = [
     ),
     ("5. Run", "(tried)", ["tests/environments/test_tox_trn2.py::def test_resume_runs_what_is_missing("]),
     ("6. Compare", "(tried, with records from the CPU)", ["tests/docs/test_docs.py::def test_commands_of_a_guide("]),
+    (
+        "6. Compare",
+        "(tried, with made-up records)",
+        ["tests/report/test_report_own_prices.py::def test_a_deal_of_ones_own_is_a_scenario_of_its_own("],
+    ),
 ]
 """Each remark of the Trainium guide that something was tried, in order, with what tries it: file::text in it."""
 

@@ -115,6 +115,18 @@ class PriceTable:
             _check_row(row, where)
         return cls(rows, where)
 
+    @classmethod
+    def extended(cls, path: Path | None) -> PriceTable:
+        """The package's prices, and those of a user's file beside them where one is given.
+
+        A deal of one's own must be able to stand beside the list price of the other side. Raises as `load`.
+        """
+        own = cls.load()
+        if path is None:
+            return own
+        added = cls.load(path)
+        return cls((*own.rows, *added.rows), f"{own.where} and {added.where}")
+
     def find(self, instance_type: str, region: str, term: str, on: date) -> PricePoint:
         """The one price in force on a day: of the newest date not after it, in this very region and term.
 

@@ -28,7 +28,9 @@ def compare(
     baseline: Annotated[Path | None, typer.Option("--baseline", help="Gate: the records not to fall behind.")] = None,
     current: Annotated[Path | None, typer.Option("--current", help="Gate: records to judge.")] = None,
     aliases: Annotated[Path | None, typer.Option("--aliases", help="TOML file: old case name to new.")] = None,
-    prices: Annotated[Path | None, typer.Option("--prices", help="A price CSV of your own.")] = None,
+    prices: Annotated[
+        Path | None, typer.Option("--prices", help="A price CSV of your own, beside the package's.")
+    ] = None,
     allow_simulated: Annotated[
         bool, typer.Option("--allow-simulated/--no-allow-simulated", help="Let records of stand-in devices take part.")
     ] = False,
@@ -69,7 +71,7 @@ def compare_sides(
     from trnbench.compare.cost import stale_prices
     from trnbench.compare.engine import compare_all
 
-    table = PriceTable.load(prices)
+    table = PriceTable.extended(prices)
     found = compare_all(load_records(results), axis, table, allow_simulated)
     if as_json:
         comparisons = [comparison_view(item) for item in found.comparisons]

@@ -20,16 +20,21 @@ def report(
     allow_simulated: Annotated[
         bool, typer.Option("--allow-simulated/--no-allow-simulated", help="Show records of stand-in devices, marked.")
     ] = False,
+    prices: Annotated[
+        Path | None, typer.Option("--prices", help="A price CSV of your own, beside the package's.")
+    ] = None,
     ci: CiOption = False,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the first page in the browser.")] = False,
 ) -> None:
     """Build the pages from a folder of records and say where they are."""
     if not results.is_dir():
         raise UsageError(f"{results} is no folder; give the folder that holds the records")
+    from trnbench.catalog.prices import PriceTable
     from trnbench.records.store import Store
     from trnbench.report.site import build_site
 
-    summary = build_site(results, out, allow_simulated=allow_simulated)
+    table = PriceTable.extended(prices)
+    summary = build_site(results, out, allow_simulated=allow_simulated, prices=table)
     index = summary.out / "index.html"
     print(f"{summary.records_shown} of {summary.records_in} records, {summary.comparisons} comparisons: {index}")
     if summary.rejected:

@@ -41,20 +41,27 @@ class SiteSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_site(
-    results: Path, out: Path, *, allow_simulated: bool = False, today: date | None = None, title: str = TITLE
+    results: Path,
+    out: Path,
+    *,
+    allow_simulated: bool = False,
+    today: date | None = None,
+    title: str = TITLE,
+    prices: PriceTable | None = None,
 ) -> SiteSummary:
     """Build the site of the records below `results` into `out` and return what was shown.
 
-    The same records give the same bytes. `today` ages the prices; by default it is the day of the newest record, so
-    that a rebuild changes nothing. Simulated records are shown only with `allow_simulated`, and every page then says
-    so. Raises `UsageError` where `results` is no folder or `out` is not ours to replace, and leaves a former site
-    untouched whenever the build fails.
+    The same records and prices (by default the package's) give the same bytes. `today` ages the prices; by default it
+    is the day of the newest record, so that a rebuild changes nothing. Simulated records are shown only with
+    `allow_simulated`, and every page then says so. Raises `UsageError` where `results` is no folder or `out` is not
+    ours to replace, and leaves a former site untouched whenever the build fails.
     """
     if not results.is_dir():
         raise UsageError(f"{results} is not a folder of results")
     if _overlap(results.resolve(), out.resolve()):
         raise UsageError(f"the site cannot lie in {out}: it and the results folder {results} must be apart")
-    material = gather(results, allow_simulated=allow_simulated, today=today, title=title)
+    table = PriceTable.load() if prices is None else prices
+    material = gather(results, table, allow_simulated=allow_simulated, today=today, title=title)
     files = render(material)
     publish(out, files.sorted(), [entry.record.record_id for entry in material.entries])
     return SiteSummary(
@@ -67,7 +74,7 @@ def build_site(
     )
 
 
-def gather(results: Path, *, allow_simulated: bool, today: date | None, title: str) -> Material:
+def gather(results: Path, prices: PriceTable, *, allow_simulated: bool, today: date | None, title: str) -> Material:
     """Load the store, leave simulated records out unless allowed, and compare along every axis."""
     loaded = Store(results).load()
     entries = [
@@ -76,7 +83,7 @@ def gather(results: Path, *, allow_simulated: bool, today: date | None, title: s
         if allow_simulated or not one.record.simulated
     ]
     entries.sort(key=lambda entry: record_key(entry.record))
-    compared = _compare([entry.record for entry in entries], allow_simulated)
+    compared = _compare([entry.record for entry in entries], prices, allow_simulated)
     refused = [
         Refused(path=path, reason=_without_root(one.reason, results).removeprefix(f"{path}: "))
         for one in loaded.rejected
@@ -98,8 +105,7 @@ def gather(results: Path, *, allow_simulated: bool, today: date | None, title: s
     )
 
 
-def _compare(records: list[Record], allow_simulated: bool) -> list[CompareResult]:
-    prices = PriceTable.load()
+def _compare(records: list[Record], prices: PriceTable, allow_simulated: bool) -> list[CompareResult]:
     return [compare_all(records, axis, prices, allow_simulated) for axis in AXES]
 
 
