@@ -165,7 +165,7 @@ def test_the_locale_has_no_say(tmp_path: Path) -> None:
     assert loaded.record == mine
     print(ascii(locale.getpreferredencoding(False)), path)
     """
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
     output, problems = start(code, tmp_path, environment).communicate(timeout=60)
     assert problems == ""
     encoding, path = output.split()

@@ -38,7 +38,7 @@ def test_prefill(measure):
 def test_broken(measure):
     raise RuntimeError(f"lost 3 \\u00b5s in {Path.home()}/model.py on {socket.gethostname()}, for {Path(__file__)}")
 """
-POOR_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+POOR_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
 
 
 class Private(World):
