@@ -33,12 +33,9 @@ def stack_key(record: Record) -> tuple[Hashable, ...]:
     return (versions_key(record), flags)
 
 
-def case_order(case: Case) -> tuple[Hashable, ...]:
-    """A sort key that puts batches and sequences in the order of numbers, and phases and precisions in that of use."""
+def work_order(case: Case) -> tuple[int, ...]:
+    """Phase, precision and mode in the order of their use, then sizes as numbers: part of every order of cases."""
     return (
-        case.suite,
-        TIERS.index(case.tier),
-        case.workload,
         PHASES.index(case.phase),
         PRECISIONS.index(case.precision),
         MODES.index(case.mode),
@@ -46,6 +43,16 @@ def case_order(case: Case) -> tuple[Hashable, ...]:
         case.sequence,
         case.micro_batch,
         case.new_tokens,
+    )
+
+
+def case_order(case: Case) -> tuple[Hashable, ...]:
+    """A sort key that puts batches and sequences in the order of numbers, and phases and precisions in that of use."""
+    return (
+        case.suite,
+        TIERS.index(case.tier),
+        case.workload,
+        *work_order(case),
         tuple(sorted(case.parallel.items())),
         (case.cache, case.tuning, case.version),
     )

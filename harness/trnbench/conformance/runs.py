@@ -17,7 +17,6 @@ from trnbench.workloads.decoder import Decoder
 from trnbench.workloads.inference import decode_step, prefill_step
 from trnbench.workloads.layers import Attention, wide
 from trnbench.workloads.training import (
-    GlobalBatch,
     accumulate_gradients,
     clip_gradients,
     loss_scale,
@@ -101,22 +100,19 @@ def train_once(
     compiled = compile_function(loss_and_logits)
 
     def loss_function(tokens: Tensor, targets: Tensor, real_tokens: Tensor) -> Tensor:
+        loss: Tensor
         loss, outputs = compiled(tokens, targets, real_tokens)
         logits.append(outputs.detach())
-        return loss  # type: ignore[no-any-return]
+        return loss
 
-    loss = _run_backward(model, loss_function, on_device)
+    model.zero_grad(set_to_none=True)
+    loss = accumulate_gradients(loss_function, on_device, loss_scale(model))
     wait([loss, *logits, *(_gradient(parameter) for parameter in model.parameters())])
     real = torch.from_numpy(batch.targets).flatten() != IGNORED_TARGET
     host_logits = torch.cat([part.cpu().to(torch.float64).flatten(0, 1) for part in logits])
     return TrainingResult(
         loss=float(loss.cpu().to(torch.float64)), logits=host_logits[real], gradients=host_gradients(model)
     )
-
-
-def _run_backward(model: Decoder, loss_function: Callable[..., Tensor], on_device: GlobalBatch) -> Tensor:
-    model.zero_grad(set_to_none=True)
-    return accumulate_gradients(loss_function, on_device, loss_scale(model))
 
 
 def _gradient(parameter: Tensor) -> Tensor:

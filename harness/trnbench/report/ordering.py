@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from trnbench.case import MODES, PHASES, PRECISIONS, TIERS, Case
+from trnbench.case import TIERS, Case
+from trnbench.compare.keys import work_order
 from trnbench.report.format import instant
 
 if TYPE_CHECKING:
@@ -37,13 +38,7 @@ def case_key(case: Case) -> SortKey:
         TIERS.index(case.tier),
         natural_key(case.suite),
         natural_key(case.workload),
-        PHASES.index(case.phase),
-        PRECISIONS.index(case.precision),
-        MODES.index(case.mode),
-        case.batch,
-        case.sequence,
-        case.micro_batch,
-        case.new_tokens,
+        *work_order(case),
         case.cache,
         case.tuning,
         tuple(sorted(case.parallel.items())),
