@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trnbench.conformance import runs
-from trnbench.conformance.variants import MatrixProductMode, rounded_operands
+from trnbench.conformance.model import runs
+from trnbench.conformance.model.variants import MatrixProductMode, rounded_operands
 from trnbench.workloads import decoder, layers, training
 from trnbench.workloads.layers import RMSNorm, attention_mask, wide
 

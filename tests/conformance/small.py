@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from trnbench.case import Case, grid
-from trnbench.conformance.baseline import find_baseline, inference_results, training_results
-from trnbench.conformance.model import checked_model, judge_results, take_subject
-from trnbench.conformance.runs import infer_once, optimize_once, train_once
-from trnbench.conformance.scope import Scope
+from trnbench.conformance.model.baseline import find_baseline, inference_results, training_results
+from trnbench.conformance.model.check import checked_model, judge_results, take_subject
+from trnbench.conformance.model.runs import infer_once, optimize_once, train_once
+from trnbench.conformance.model.scope import Scope
 from trnbench.workloads.presets import Preset
 
 if TYPE_CHECKING:

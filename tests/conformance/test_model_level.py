@@ -9,10 +9,10 @@ import pytest
 import small
 import torch
 
-from trnbench.conformance.baseline import find_baseline, run_model
-from trnbench.conformance.finite import first_nonfinite_layer
-from trnbench.conformance.model import checked_model, judge_results, take_subject
-from trnbench.conformance.variants import permitted_variants
+from trnbench.conformance.model.baseline import find_baseline, run_model
+from trnbench.conformance.model.check import checked_model, judge_results, take_subject
+from trnbench.conformance.model.finite import first_nonfinite_layer
+from trnbench.conformance.model.variants import permitted_variants
 
 if TYPE_CHECKING:
     from pathlib import Path

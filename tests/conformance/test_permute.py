@@ -5,9 +5,9 @@ from __future__ import annotations
 import small
 import torch
 
-from trnbench.conformance.model import checked_model, take_subject
-from trnbench.conformance.permute import permutation, permute, restore
-from trnbench.conformance.runs import decoder_with, infer_once, train_once
+from trnbench.conformance.model.check import checked_model, take_subject
+from trnbench.conformance.model.permute import permutation, permute, restore
+from trnbench.conformance.model.runs import decoder_with, infer_once, train_once
 
 
 def test_a_permuted_model_computes_the_same_function() -> None:

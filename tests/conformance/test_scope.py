@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from trnbench.case import grid
-from trnbench.conformance.errors import relative_error, worst_row_error
-from trnbench.conformance.scope import LEAST_SEQUENCE, choose_scope
-from trnbench.conformance.variants import round_significand, serial_product
+from trnbench.conformance.model.errors import relative_error, worst_row_error
+from trnbench.conformance.model.scope import LEAST_SEQUENCE, choose_scope
+from trnbench.conformance.model.variants import round_significand, serial_product
 from trnbench.workloads.presets import PRESETS, preset
 
 

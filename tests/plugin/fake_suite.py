@@ -45,7 +45,7 @@ def install(
     patch.setitem(select._registered, "fake", backend)
     patch.setattr(steps, "build", lambda case, *_: FakeProgram(FakeBackend.latest, script(case), case))
     conformance = SimpleNamespace(check_case=lambda case, _backend: check(case))
-    patch.setitem(sys.modules, "trnbench.conformance.model", conformance)
+    patch.setitem(sys.modules, "trnbench.conformance.model.check", conformance)
 
 
 SUITE = """

@@ -126,7 +126,7 @@ def _measure(
 
 
 def _conform(attempt: Attempt, backend: Backend, case: Case) -> None:
-    from trnbench.conformance.model import check_case
+    from trnbench.conformance.model.check import check_case
 
     with backend.numerics(case.precision):
         attempt.conformance = check_case(case, backend)

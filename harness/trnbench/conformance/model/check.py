@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trnbench.conformance import judge
-from trnbench.conformance.baseline import Results, find_baseline, inference_results, training_results
-from trnbench.conformance.finite import first_nonfinite, first_nonfinite_layer
-from trnbench.conformance.optimizer import step_error
-from trnbench.conformance.runs import OptimizerResult, infer_once, optimize_once, train_once
-from trnbench.conformance.scope import Scope, Subject, choose_scope, harden
+from trnbench.conformance.model import judge
+from trnbench.conformance.model.baseline import Results, find_baseline, inference_results, training_results
+from trnbench.conformance.model.finite import first_nonfinite, first_nonfinite_layer
+from trnbench.conformance.model.optimizer import step_error
+from trnbench.conformance.model.runs import OptimizerResult, infer_once, optimize_once, train_once
+from trnbench.conformance.model.scope import Scope, Subject, choose_scope, harden
 from trnbench.workloads.data import token_batch
 from trnbench.workloads.initial import build_model
 from trnbench.workloads.presets import preset

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trnbench.conformance.baseline import MEASURES, Baseline, floor_groups
-from trnbench.conformance.floor import FloorLimit, norm_error_limit, signed_error_limit
+from trnbench.conformance.model.baseline import MEASURES, Baseline, floor_groups
+from trnbench.conformance.model.floor import FloorLimit, norm_error_limit, signed_error_limit
 from trnbench.records.schema import Check
 
 if TYPE_CHECKING:
-    from trnbench.conformance.optimizer import StepError
-    from trnbench.conformance.runs import Weights
+    from trnbench.conformance.model.optimizer import StepError
+    from trnbench.conformance.model.runs import Weights
 
 METRIC = "largest error to the float64 oracle over its noise-floor limit"
 STEP_METRIC = "largest error of an updated weight over its rounding bound"

@@ -16,7 +16,7 @@ import torch
 from trnbench.workloads.training import BETAS, CLIP_NORM, EPSILON, LEARNING_RATE, WEIGHT_DECAY
 
 if TYPE_CHECKING:
-    from trnbench.conformance.runs import OptimizerResult, Weights
+    from trnbench.conformance.model.runs import OptimizerResult, Weights
 
 UNIT_ROUNDOFF = 2.0**-24
 """Of float32, the dtype of master weights, gradients and optimizer state."""

@@ -18,17 +18,17 @@ import msgspec
 import torch
 
 from trnbench.backends.switches import numerics_switches
-from trnbench.conformance.errors import relative_error, worst_row_error
-from trnbench.conformance.permute import permutation, permute, restore
-from trnbench.conformance.runs import Weights, decoder_with, infer_once, train_once
-from trnbench.conformance.variants import Variant, permitted_variants
+from trnbench.conformance.model.errors import relative_error, worst_row_error
+from trnbench.conformance.model.permute import permutation, permute, restore
+from trnbench.conformance.model.runs import Weights, decoder_with, infer_once, train_once
+from trnbench.conformance.model.variants import Variant, permitted_variants
 from trnbench.workloads.initial import reference_model
 from trnbench.workloads.version import workload_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from trnbench.conformance.scope import Subject
+    from trnbench.conformance.model.scope import Subject
     from trnbench.workloads.decoder import Decoder
 
 PERMUTATIONS = 3
