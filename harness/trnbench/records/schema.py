@@ -2,6 +2,8 @@
 
 Format history (newest first; a change adds a line here, a fixture of the old form and a migration):
 
+* 2 (2026-11): conformance cases, which measure nothing: phases formats, operators, model, learning and generation,
+  with status ok and a null measurement; checks have `tier`, `looks_like` and `deviation`, empty in older records.
 * 1 (2026-11): first format.
 
 Every `None` must be explained: `Record.unknown` maps the dotted path of each null to the reason it is not known.
@@ -19,12 +21,13 @@ from trnbench.catalog.prices import PricePoint
 from trnbench.device import Device, Scalar
 from trnbench.status import Status
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MAX_ROUNDS = 500
 """So many rounds, laid out one field a line, take about half of `MAX_RECORD_BYTES`."""
 MAX_RECORD_BYTES = 200_000
 
-Verdict = Literal["pass", "fail", "non-finite", "not checked"]
+Verdict = Literal["pass", "fail", "non-finite", "not checked", "known deviation", "unexpected pass"]
+CheckTier = Literal["", "T0", "T1", "T2", "T3"]
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,6 +95,10 @@ class Check(Stored, frozen=True, kw_only=True):
     """One conformance verdict: the error `value` against its `limit` in the metric's own unit.
 
     A non-finite result has verdict "non-finite", a null value and, in `where`, the first bad position and layer.
+    `check` is unique within a record. `tier` says how an operator was judged (DESIGN, section 7), empty for other
+    levels; `looks_like` names the fault that a failure resembles, empty where nothing failed. `deviation` is the id of
+    the listed deviation that covers the check: its verdict is then "known deviation", or "unexpected pass" where the
+    check passes in spite of it.
     """
 
     check: str
@@ -102,6 +109,9 @@ class Check(Stored, frozen=True, kw_only=True):
     verdict: Verdict
     reference: str
     where: str
+    tier: CheckTier = ""
+    looks_like: str = ""
+    deviation: str = ""
 
 
 class Git(Stored, frozen=True, kw_only=True):

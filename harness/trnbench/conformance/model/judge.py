@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trnbench.conformance.floor import FloorLimit, norm_error_limit, signed_error_limit
 from trnbench.conformance.model.baseline import MEASURES, Baseline, floor_groups
-from trnbench.conformance.model.floor import FloorLimit, norm_error_limit, signed_error_limit
 from trnbench.records.schema import Check
 
 if TYPE_CHECKING:
