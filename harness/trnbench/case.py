@@ -14,7 +14,7 @@ from trnbench.wording import nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-Phase = Literal["train_step", "prefill", "decode"]
+Phase = Literal["train_step", "prefill", "decode", "formats", "operators", "model", "learning", "generation"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Mode = Literal["eager", "compiled"]
 Tier = Literal["smoke", "single", "node", "fleet"]
@@ -22,6 +22,12 @@ Tuning = Literal["stock", "vendor", "hand"]
 CachePolicy = Literal["warm", "cold"]
 
 PHASES: tuple[str, ...] = get_args(Phase)
+CHECK_PHASES: tuple[str, ...] = ("formats", "operators", "model", "learning", "generation")
+"""Levels of conformance: cases that are checked and not measured."""
+
+SHAPELESS_PHASES: tuple[str, ...] = ("formats", "operators")
+"""Their checks have shapes of their own each; batch, micro_batch and sequence of such a case are 0."""
+
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 MODES: tuple[str, ...] = get_args(Mode)
 TIERS: tuple[str, ...] = get_args(Tier)
@@ -35,6 +41,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fills the cache before decoding. `new_tokens` (decode only) is how many cache slots follow the prompt. `cache`
     says whether the host's and device's data caches are left warm between rounds or flushed. `parallel` maps an
     axis of the parallel plan (dp, tp, pp) to its degree. `version` is a hash of the workload's code and preset.
+
+    Phases of `CHECK_PHASES` are levels of conformance, which measure nothing; `workload` is then a group of formats, a
+    family of operators, or a preset.
     """
 
     suite: str
@@ -53,22 +62,36 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     version: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "sequence", "micro_batch"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"case {self.workload}: {name} is {getattr(self, name)}; it must be at least 1")
-        if self.batch % self.micro_batch:
-            raise UsageError(
-                f"case {self.workload}: batch {self.batch} is not a multiple of micro_batch {self.micro_batch}"
-            )
-        if self.phase != "train_step" and self.batch != self.micro_batch:
+        self._check_shape()
+        if self.phase not in ("train_step", "model") and self.batch != self.micro_batch:
             raise UsageError(f"case {self.workload}: only train_step accumulates; micro_batch must equal batch")
         if (self.phase == "decode") != (self.new_tokens > 0):
             raise UsageError(f"case {self.workload}: new_tokens must be positive for decode and 0 for {self.phase}")
 
+    def _check_shape(self) -> None:
+        shapeless = self.phase in SHAPELESS_PHASES
+        for name in ("batch", "sequence", "micro_batch"):
+            value = getattr(self, name)
+            if shapeless and value != 0:
+                raise UsageError(f"case {self.workload}: {name} is {value}; phase {self.phase} has none, leave it out")
+            if not shapeless and value < 1:
+                raise UsageError(f"case {self.workload}: {name} is {value}; it must be at least 1")
+        if not shapeless and self.batch % self.micro_batch:
+            raise UsageError(
+                f"case {self.workload}: batch {self.batch} is not a multiple of micro_batch {self.micro_batch}"
+            )
+
+    @property
+    def checks_only(self) -> bool:
+        """Whether the case is checked and not measured: it then has no rounds and no speed."""
+        return self.phase in CHECK_PHASES
+
     @property
     def id(self) -> str:
         """Readable, unique within a suite, safe in a file name: `nano-train_step-bf16-compiled-b8-s256`."""
-        parts = [self.workload, self.phase, self.precision, self.mode, f"b{self.batch}", f"s{self.sequence}"]
+        parts = [self.workload, self.phase, self.precision, self.mode]
+        if self.batch:
+            parts += [f"b{self.batch}", f"s{self.sequence}"]
         if self.micro_batch != self.batch:
             parts.append(f"m{self.micro_batch}")
         if self.new_tokens:
@@ -83,7 +106,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def accumulation(self) -> int:
         """Micro-batches per optimizer step."""
-        return self.batch // self.micro_batch
+        return self.batch // self.micro_batch if self.micro_batch else 0
 
     @property
     def devices_needed(self) -> int:
@@ -118,14 +141,16 @@ def grid(**fields: object) -> list[Case]:
 def case_from(fields: Mapping[str, object]) -> Case:
     """Build and check one case from plain values, as read from a suite or a file.
 
-    `micro_batch` defaults to `batch`. Raises `UsageError` with the field's name and what would be right.
+    `micro_batch` defaults to `batch`, and all shapes to 0 in phases that have none. Raises `UsageError` with the field's name and what would be right.
     """
     known = Case.__struct_fields__
     for name in fields:
         if name not in known:
             hint = nearest(name, known, f"the fields are {', '.join(known)}")
             raise UsageError(f"a case has no field {name!r}; {hint}")
-    complete = {"micro_batch": fields.get("batch"), **fields}
+    shapeless = {"batch": 0, "sequence": 0} if fields.get("phase") in SHAPELESS_PHASES else {}
+    given = {**shapeless, **fields}
+    complete = {"micro_batch": given.get("batch"), **given}
     try:
         return msgspec.convert(complete, Case, strict=True)
     except msgspec.ValidationError as error:

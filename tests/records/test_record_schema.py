@@ -38,7 +38,7 @@ def test_committed_schema_is_the_generated_one() -> None:
 
 def test_schema_is_written_where_it_is_committed(tmp_path: Path) -> None:
     path = write_schema(tmp_path / "results")
-    assert path.relative_to(tmp_path / "results") == Path("schema/record-v1.json")
+    assert path.relative_to(tmp_path / "results") == Path(f"schema/record-v{SCHEMA_VERSION}.json")
     assert path.read_bytes() == schema_bytes()
     assert write_schema(tmp_path / "results") == path
     assert Store(tmp_path / "results").load().rejected == []
@@ -72,7 +72,7 @@ def mutants() -> Iterator[tuple[str, object]]:
     """Broken copies of a good record, each by what is wrong with it."""
     text = encode(record()).decode()
     changes = {
-        "another version": ('"schema_version": 1', '"schema_version": 2'),
+        "another version": (f'"schema_version": {SCHEMA_VERSION}', f'"schema_version": {SCHEMA_VERSION + 1}'),
         "unknown status": ('"status": "ok"', '"status": "fine"'),
         "text for a number": ('"chips": 1', '"chips": "1"'),
         "fraction for a count": ('"chips": 1', '"chips": 1.5'),

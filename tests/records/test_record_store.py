@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_samples import case, check, device, environment, measurement, moments, record, relaxed, timed
 
-from trnbench.records.schema import MAX_RECORD_BYTES, MAX_ROUNDS, Artifact
+from trnbench.records.schema import MAX_RECORD_BYTES, MAX_ROUNDS, SCHEMA_VERSION, Artifact
 from trnbench.records.serialise import RecordError, encode
 from trnbench.records.store import MAX_NAME, Store, StoreError, safe_name
 from trnbench.status import Status, UsageError
@@ -137,7 +137,10 @@ def test_bad_files_are_reported_and_the_rest_loads(tmp_path: Path) -> None:
         "empty.json": ("", "the file is empty (0 bytes)"),
         "foreign.json": ('{"benchmarks": []}', "not a TrnBench record"),
         "merged.json": (f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> x\n", "line 1 holds a merge conflict marker"),
-        "newer.json": (text.replace('"schema_version": 1', '"schema_version": 99'), "schema_version 99 is newer"),
+        "newer.json": (
+            text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 99'),
+            "schema_version 99 is newer",
+        ),
     }
     for name, (content, _) in bad.items():
         (folder / name).write_text(content, encoding="utf-8")

@@ -85,9 +85,11 @@ def assemble(
         measurement, problem = _usable(measurement, given)
         if problem and status is Status.OK:
             status, reason = Status.INVALID, problem
-    elif status is Status.OK:
+    elif status is Status.OK and not case.checks_only:
         status, reason = Status.INVALID, "no valid samples: nothing was measured"
     if measurement is None:
+        if case.checks_only:
+            given["measurement"] = f"phase {case.phase} is checked, not measured"
         given.setdefault("measurement", reason if reason.startswith("no valid samples") else f"status {status.value}")
     record = Record(
         schema_version=SCHEMA_VERSION,

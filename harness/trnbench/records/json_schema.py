@@ -1,4 +1,4 @@
-"""The JSON Schema of records, generated from the types: `results/schema/record-v1.json`."""
+"""The JSON Schema of records, generated from the types: `results/schema/record-v2.json`."""
 
 from __future__ import annotations
 

@@ -112,6 +112,9 @@ def check_record(record: Record) -> None:
 
 
 def _check_ok(record: Record) -> None:
+    if record.case.checks_only:
+        _check_conforming(record)
+        return
     problem = invalid_samples(record.measurement)
     if record.measurement is None or problem:
         raise RecordError(f"status is ok with {problem}; the status must be invalid")
@@ -122,3 +125,16 @@ def _check_ok(record: Record) -> None:
                 raise RecordError(
                     f"status is ok with {count} {name} in measurement.rounds[{index}]; it must be invalid or fallback"
                 )
+
+
+def _check_conforming(record: Record) -> None:
+    """A case that measures nothing is ok by its checks alone."""
+    if record.measurement is not None:
+        raise RecordError(f"phase {record.case.phase} measures nothing, so measurement must be null")
+    if not record.conformance:
+        raise RecordError(f"status is ok in phase {record.case.phase} without a single check; it must be invalid")
+    for index, check in enumerate(record.conformance):
+        if check.verdict in ("fail", "non-finite"):
+            raise RecordError(
+                f"status is ok with verdict {check.verdict!r} in conformance[{index}]; it must be nonconformant"
+            )
