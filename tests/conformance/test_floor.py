@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from trnbench.conformance.model.floor import norm_error_limit, signed_error_limit
+from trnbench.conformance.floor import norm_error_limit, signed_error_limit
 
 errors = st.floats(min_value=1e-9, max_value=1.0)
 

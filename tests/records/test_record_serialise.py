@@ -258,22 +258,23 @@ def test_newer_version_is_refused_by_name() -> None:
 
 
 def test_older_version_reads_with_nulls_and_reasons() -> None:
-    """D16: version 2 of a synthetic format adds a field at the top and one in every round; a v1 file still reads."""
+    """D16: the next version of a synthetic format adds a field at the top and one in every round; files still read."""
+    here = SCHEMA_VERSION
     later = msgspec.defstruct("Later", [("operator", str | None)], bases=(Record,), kw_only=True, frozen=True)
-    table = {2: added("operator"), 3: added("measurement.rounds[*].throttled", "device.firmware")}
+    table = {here + 1: added("operator"), here + 2: added("measurement.rounds[*].throttled", "device.firmware")}
     original = record()
-    read = decode_as(encode(original), "x.json", later, 2, {2: table[2]})
+    read = decode_as(encode(original), "x.json", later, here + 1, {here + 1: table[here + 1]})
     assert read.operator is None
-    assert read.schema_version == 2
-    assert read.unknown == {**original.unknown, "operator": "not recorded by schema version 1"}
+    assert read.schema_version == here + 1
+    assert read.unknown == {**original.unknown, "operator": f"not recorded by schema version {here}"}
     assert read.measurement == original.measurement
 
     plain = json.loads(encode(original))
-    table[2](plain, 1)
-    table[3](plain, 2)
+    table[here + 1](plain, here)
+    table[here + 2](plain, here + 1)
     assert [item["throttled"] for item in plain["measurement"]["rounds"]] == [None, None, None]
-    assert plain["unknown"]["measurement.rounds[*].throttled"] == "not recorded by schema version 2"
-    assert plain["unknown"]["device.firmware"] == "not recorded by schema version 2"
+    assert plain["unknown"]["measurement.rounds[*].throttled"] == f"not recorded by schema version {here + 1}"
+    assert plain["unknown"]["device.firmware"] == f"not recorded by schema version {here + 1}"
 
 
 def test_added_field_is_not_explained_where_nothing_could_hold_it() -> None:
@@ -324,3 +325,17 @@ def test_any_flipped_byte_reads_or_is_refused(original: Record, data: st.DataObj
         sentence = "x.json: read"
         check_record(read)
     assert sentence.startswith("x.json: ")
+
+
+def test_a_case_that_is_only_checked_is_ok_by_its_checks_alone() -> None:
+    """Ok without rounds, but never without a check, with a failed one, or with a measurement."""
+    good = decode((Path(__file__).parent / "examples" / "record-v2.json").read_bytes(), "record-v2.json")
+    check_record(good)
+    failed = [msgspec.structs.replace(good.conformance[0], verdict="fail")]
+    for changes, wrong in (
+        ({"conformance": []}, "without a single check"),
+        ({"conformance": failed}, "it must be nonconformant"),
+        ({"measurement": record().measurement}, "measures nothing, so measurement must be null"),
+    ):
+        with pytest.raises(RecordError, match=wrong):
+            check_record(msgspec.structs.replace(good, **changes))
