@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -47,7 +47,7 @@ class ExactSample(Sample, frozen=True, kw_only=True):
 
     expected: Tensors
     gradients: Tensors | None = None
-    signatures: dict[str, Tensors] = {}
+    signatures: Mapping[str, Tensors] = {}
     special: bool = False
     """True for special values (infinities, NaN, signed zeros): a profile of their own, reported as such."""
 
@@ -96,9 +96,12 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     bound: Callable[[Tensors, Arithmetic], Tensors] | None = None
     gradient: Gradient | None = None
     exact: Callable[[str, Plan], Iterable[ExactSample]] | None = None
-    permitted: dict[str, Callable[..., Any]] = {}
+    permitted: Mapping[str, Callable[..., Any]] = {}
     """Correct implementations by name, as plain PyTorch for the host: other orders of summation, fused and unfused. The
     statistics of tier T3 take their limit from these. Each returns outputs in the precision's own dtype."""
+
+    permitted_under: Callable[[Arithmetic], dict[str, Callable[..., Any]]] | None = None
+    """Further correct implementations that an arithmetic allows: truncating sums, operands in TF32, two roundings."""
 
     statistics: Callable[[Implementation, str, Plan, Arithmetic], Iterable[Finding]] | None = None
     """Checks that are no comparison element by element (dropout rates, stochastic rounding): tier T3."""

@@ -59,7 +59,7 @@ def judge_operator(
         judge.exactly(exact)
     for sample in operator.samples(precision, plan) if operator.samples else ():
         judge.bounded(sample)
-    judge.findings += floor_findings(operator, precision, implementation, plan)
+    judge.findings += floor_findings(operator, precision, implementation, plan, arithmetic)
     if operator.statistics is not None:
         judge.findings += operator.statistics(implementation, precision, plan, arithmetic)
     return Judged(findings=judge.findings, failures=judge.failures)

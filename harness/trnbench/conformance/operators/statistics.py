@@ -20,6 +20,7 @@ from trnbench.conformance.operators.base import Finding, Operator, Plan, Sample
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trnbench.conformance.arithmetic import Arithmetic
     from trnbench.conformance.implementation import Implementation, Tensors
 
 FLOOR_INPUT = "gaussian"
@@ -29,20 +30,31 @@ FLOOR_SEEDS = (1001, 1002, 1003, 1004)
 """Runs of each permitted implementation; apart from the seeds of any plan."""
 
 
-def floor_findings(operator: Operator, precision: str, implementation: Implementation, plan: Plan) -> Iterator[Finding]:
-    """Size and lean of the forward error on each gaussian sample of `plan`; nothing where no floor is declared."""
+def floor_findings(
+    operator: Operator,
+    precision: str,
+    implementation: Implementation,
+    plan: Plan,
+    arithmetic: Arithmetic | None = None,
+) -> Iterator[Finding]:
+    """Size and lean of the forward error on each gaussian sample of `plan`; nothing where no floor is declared.
+
+    With `arithmetic`, what it permits beyond the usual joins the floor.
+    """
     if not operator.permitted or operator.samples is None or operator.oracle is None:
         return
     samples = _gaussian(operator, precision, msgspec.structs.replace(plan, shapes="one"))
     if not samples:
         return
+    further = operator.permitted_under(arithmetic) if operator.permitted_under and arithmetic else {}
+    permitted = {**operator.permitted, **further}
     floor = msgspec.structs.replace(plan, shapes="one", seeds=FLOOR_SEEDS)
     runs = {
         name: [
             _measures(operator, sample, HostImplementation(function))
             for sample in _gaussian(operator, precision, floor)
         ]
-        for name, function in operator.permitted.items()
+        for name, function in permitted.items()
     }
     size_limit = norm_error_limit({name: [run[0] for run in group] for name, group in runs.items()}, comparisons=2)
     lean_limit = signed_error_limit({name: [run[1] for run in group] for name, group in runs.items()}, comparisons=2)
