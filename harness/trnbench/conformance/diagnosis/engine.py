@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,6 +24,8 @@ from trnbench.conformance.operators.base import ExactSample
 from trnbench.conformance.operators.compare import exact_mismatch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from trnbench.conformance.diagnosis.base import Hypothesis
     from trnbench.conformance.implementation import Tensors
     from trnbench.conformance.operators.judge import Failure
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 LEAST_CORRELATION = 0.9
 """Cosine between residuals from which on they count as the same: four fifths of the squared error is then explained."""
 
-MOST_SAMPLES = 16
+MOST_SAMPLES = 12
 """Failing samples that are looked at: a fault shows in many, and each costs one emulation of every hypothesis."""
 
 RANK: dict[Evidence, int] = {"exact constant": 3, "bitwise match": 2, "matched residual": 1, "unexplained": 0}
@@ -52,12 +55,22 @@ def diagnose(failures: list[Failure], hypotheses: list[Hypothesis]) -> Diagnosis
     if not failures:
         raise ValueError("diagnosis: there is no failure to explain")
     samples = _selected(failures)
-    matches: dict[str, list[_Match]] = {}
-    for failure in samples:
-        for name, match in _explanations(failure, hypotheses).items():
-            matches.setdefault(name, []).append(match)
+    names: dict[str, dict[int, _Match]] = {}
+    for name, attempt in _attempts(_signed(samples), hypotheses):
+        found = names.setdefault(name, {})
+        for place, failure in enumerate(samples):
+            match = attempt(failure)
+            if match is not None and (place not in found or RANK[found[place].evidence] < RANK[match.evidence]):
+                found[place] = match
+        if len(found) == len(samples) and all(round(match.strength, 3) == 1.0 for match in found.values()):
+            # Nothing that comes later could be better, and some emulations take a second.
+            break
+    return _best({name: list(found.values()) for name, found in names.items() if found}, samples, hypotheses)
+
+
+def _best(names: dict[str, list[_Match]], samples: list[Failure], hypotheses: list[Hypothesis]) -> Diagnosis:
     order = {hypothesis.name: place for place, hypothesis in reversed(list(enumerate(hypotheses)))}
-    if not matches:
+    if not names:
         return Diagnosis(
             name="unexplained",
             evidence="unexplained",
@@ -67,18 +80,18 @@ def diagnose(failures: list[Failure], hypotheses: list[Hypothesis]) -> Diagnosis
         )
 
     def merit(name: str) -> tuple[int, int, float, int]:
-        found = matches[name]
+        found = names[name]
         # Strengths that print alike are a tie, which the order of the list decides.
         strength = round(statistics.fmean(match.strength for match in found), 3)
         return len(found), max(RANK[match.evidence] for match in found), strength, -order.get(name, len(order))
 
-    best = max(matches, key=merit)
-    evidence = max((match.evidence for match in matches[best]), key=RANK.__getitem__)
+    best = max(names, key=merit)
+    evidence = max((match.evidence for match in names[best]), key=RANK.__getitem__)
     return Diagnosis(
         name=best,
         evidence=evidence,
-        strength=statistics.fmean(match.strength for match in matches[best] if match.evidence == evidence),
-        explained=len(matches[best]),
+        strength=statistics.fmean(match.strength for match in names[best] if match.evidence == evidence),
+        explained=len(names[best]),
         failing=len(samples),
     )
 
@@ -98,26 +111,42 @@ def _selected(failures: list[Failure]) -> list[Failure]:
     return [failure for _, failure in ordered[:MOST_SAMPLES]]
 
 
-def _explanations(failure: Failure, hypotheses: list[Hypothesis]) -> dict[str, _Match]:
-    """Every name that explains this sample, with its best evidence."""
-    found: dict[str, _Match] = {}
-
-    def add(name: str, match: _Match | None) -> None:
-        if match is not None and (name not in found or RANK[found[name].evidence] < RANK[match.evidence]):
-            found[name] = match
-
-    if isinstance(failure.sample, ExactSample):
-        for name, constants in failure.sample.signatures.items():
-            if _same(failure.outputs, constants):
-                add(name, _Match("exact constant", 1.0))
+def _attempts(
+    constants: list[str], hypotheses: list[Hypothesis]
+) -> Iterator[tuple[str, Callable[[Failure], _Match | None]]]:
+    """Names, each with one way to recognise it in a sample: constants, the operator's own faults, the generic ones."""
+    for name in constants:
+        yield name, partial(_by_constant, name)
     for hypothesis in hypotheses:
-        add(hypothesis.name, _compared(failure, _emulated(hypothesis, failure)))
-    for name, emulation in EMULATIONS.items():
-        add(name, _compared(failure, emulation(failure)))
+        yield hypothesis.name, partial(_by_hypothesis, hypothesis)
     for name, holds in OUTCOMES.items():
-        if holds(failure):
-            add(name, _Match("bitwise match", 1.0))
-    return found
+        yield name, partial(_by_outcome, holds)
+    for name, emulation in EMULATIONS.items():
+        yield name, partial(_by_emulation, emulation)
+
+
+def _signed(samples: list[Failure]) -> list[str]:
+    """Faults of which some sample knows what they would return."""
+    exact = [failure.sample for failure in samples if isinstance(failure.sample, ExactSample)]
+    return list(dict.fromkeys(name for sample in exact for name in sample.signatures))
+
+
+def _by_constant(name: str, failure: Failure) -> _Match | None:
+    sample = failure.sample
+    constants = sample.signatures.get(name) if isinstance(sample, ExactSample) else None
+    return _Match("exact constant", 1.0) if constants is not None and _same(failure.outputs, constants) else None
+
+
+def _by_hypothesis(hypothesis: Hypothesis, failure: Failure) -> _Match | None:
+    return _compared(failure, _emulated(hypothesis, failure))
+
+
+def _by_outcome(holds: Callable[[Failure], bool], failure: Failure) -> _Match | None:
+    return _Match("bitwise match", 1.0) if holds(failure) else None
+
+
+def _by_emulation(emulation: Callable[[Failure], Tensors | None], failure: Failure) -> _Match | None:
+    return _compared(failure, emulation(failure))
 
 
 def _emulated(hypothesis: Hypothesis, failure: Failure) -> Tensors | None:

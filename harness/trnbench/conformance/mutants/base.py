@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from trnbench.conformance.arithmetic import Arithmetic
 from trnbench.conformance.implementation import Implementation
 
 
@@ -21,6 +22,8 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     precision: str
     make: Callable[[], Implementation]
     looks_like: tuple[str, ...] = ()
+    arithmetic: Callable[[str], Arithmetic] | None = None
+    """What the passport would have found, by precision; None for the defaults."""
 
     @property
     def correct(self) -> bool:

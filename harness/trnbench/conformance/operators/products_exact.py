@@ -45,7 +45,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cases(precision: str, rows: int, terms: int, columns: int) -> Iterator[Case]:
-    """All exact products of one size; `terms` is even and at least 2^11 + 1, `rows` at least 8."""
+    """All exact products of one size; `terms` is even and more than 7 * 256, `rows` at least 8."""
     yield _integers(precision, rows, terms, columns)
     yield _ones(rows, terms, columns)
     yield from _beside_large(rows, terms, columns)
@@ -84,7 +84,8 @@ def _beside_large(rows: int, terms: int, columns: int) -> Iterator[Case]:
     """2^e first, ones between, -2^e last: an accumulator that is too narrow forgets the ones."""
     for name, exponent in LARGE.items():
         left = torch.zeros((rows, terms), dtype=torch.float64)
-        left[:, 1 : terms - 1 : (terms - 2) // COUNTED][:, :COUNTED] = 1.0
+        # An odd step: both of two chains, over even and odd terms, have ones.
+        left[:, 1 : terms - 1 : 7][:, :COUNTED] = 1.0
         left[:, 0], left[:, -1] = 2.0**exponent, -(2.0**exponent)
         expected = _filled(rows, columns, COUNTED)
         wrong = {fault: torch.zeros_like(expected) for fault, bits in ACCUMULATORS.items() if bits <= exponent}
