@@ -22,6 +22,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     seeds: tuple[int, ...] = (0,)
     shapes: Literal["one", "several", "all"] = "several"
+    inputs: tuple[str, ...] = ()
+    """Only samples of these generators are needed; empty for all. Leaving the others out saves time, no more."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
