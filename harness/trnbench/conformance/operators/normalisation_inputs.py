@@ -60,15 +60,19 @@ class Shapes(msgspec.Struct, frozen=True, kw_only=True):
     further: tuple[Shape, ...] = ()
     many: tuple[Shape, ...] = ()
 
-    def tried(self, plan: Plan, names: tuple[str, ...]) -> Iterator[tuple[Shape, tuple[str, ...]]]:
-        """Each shape of `plan` with the names of its inputs."""
-        yield self.main, names
+    def tried(self, plan: Plan, names: tuple[str, ...]) -> Iterator[tuple[Shape, int, str]]:
+        """Shape, seed and name of each input of `plan`; one without chance in it comes once a shape."""
+        several = [(self.main, names)]
         if plan.shapes == "several":
-            for shape in self.further:
-                yield shape, FEW
+            several += [(shape, FEW) for shape in self.further]
         if plan.shapes == "all":
-            for shape in (*self.further, *self.many):
-                yield shape, names
+            several += [(shape, names) for shape in (*self.further, *self.many)]
+        for shape, chosen in several:
+            for seed in plan.seeds:
+                for name in chosen:
+                    wanted = not plan.inputs or name in plan.inputs
+                    if wanted and not (name in WITHOUT_CHANCE and seed != plan.seeds[0]):
+                        yield shape, seed, name
 
 
 def offset_100(rng: Generator, shape: Shape) -> NDArray[np.float64]:
@@ -111,7 +115,7 @@ def tiny(rng: Generator, shape: Shape) -> NDArray[np.float64]:
 def large(rng: Generator, shape: Shape) -> NDArray[np.float64]:
     """Around plus or minus 7600: a square, and every sum of squares, is beyond what float16 can hold."""
     signs = np.where(rng.random(shape) < 0.5, -1.0, 1.0)
-    return signs * 7600.0 * (1.0 + 0.1 * rng.standard_normal(shape))
+    return np.asarray(signs * 7600.0 * (1.0 + 0.1 * rng.standard_normal(shape)))
 
 
 OWN: dict[str, Callable[[Generator, Shape], NDArray[np.float64]]] = {

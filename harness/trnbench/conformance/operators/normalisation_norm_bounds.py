@@ -48,6 +48,13 @@ class Scaled(msgspec.Struct, frozen=True, kw_only=True):
     """Relative, one a row; infinite where the variance may be lost entirely."""
 
 
+class Approximate(msgspec.Struct, frozen=True):
+    """A quantity and its absolute error, element by element."""
+
+    value: Tensor
+    error: Tensor
+
+
 def _flushed(x: Tensor, arithmetic: Arithmetic) -> Tensor:
     """|x| where a device may take it as zero, else 0."""
     magnitude = x.double().abs()
@@ -156,7 +163,7 @@ def rms_norm_gradient_bound(roundings: int) -> Callable[[Tensors, Tensors, Arith
         mean_error = _mean_error(a, a_error, known, arithmetic)
         mean = (a * known.normalised).mean(-1, keepdim=True)
         exact = known.scale * (a - known.normalised * mean)
-        error = _input_gradient_error(exact, a, a_error, mean, mean_error, known, arithmetic)
+        error = _input_gradient_error(exact, Approximate(a, a_error), Approximate(mean, mean_error), known, arithmetic)
         weight_gradient = (g * known.normalised).reshape(-1, x.shape[-1]).sum(0)
         again = 2.0 * (roundings - 1) * arithmetic.output_unit
         return (
@@ -189,7 +196,7 @@ def layer_norm_gradient_bound(inputs: Tensors, cotangents: Tensors, arithmetic: 
     exact = known.scale * (a - first - known.normalised * second)
     # Shifted by a common constant, the products (x r) q and (mu r) q of that kernel are rounded one by one.
     shift = 3.0 * unit * known.scale * size * second.abs()
-    error = _input_gradient_error(exact, a, a_error, second, second_error, known, arithmetic)
+    error = _input_gradient_error(exact, Approximate(a, a_error), Approximate(second, second_error), known, arithmetic)
     error += known.scale * (1.0 + known.scale_error) * (first_error + 3.0 * unit * first.abs() + shift)
     rows = g.reshape(-1, x.shape[-1])
     weight_gradient = (g * known.normalised).reshape(-1, x.shape[-1]).sum(0)
@@ -218,19 +225,14 @@ def _mean_error(a: Tensor, a_error: Tensor, known: Scaled, arithmetic: Arithmeti
 
 
 def _input_gradient_error(
-    exact: Tensor,
-    a: Tensor,
-    a_error: Tensor,
-    mean: Tensor,
-    mean_error: Tensor,
-    known: Scaled,
-    arithmetic: Arithmetic,
+    exact: Tensor, a: Approximate, mean: Approximate, known: Scaled, arithmetic: Arithmetic
 ) -> Tensor:
-    """Error of r (a - h q): the difference's, times r, and r's own."""
+    """Error of r (a - h q), q being `mean`: the difference's, times r, and r's own."""
     unit = arithmetic.accumulator_unit
     h = known.normalised.abs()
-    difference = a_error + (h + known.error) * mean_error + known.error * mean.abs()
-    difference += 3.0 * unit * (a.abs() + h * mean.abs())
+    size = mean.value.abs()
+    difference = a.error + (h + known.error) * mean.error + known.error * size
+    difference += 3.0 * unit * (a.value.abs() + h * size)
     grown = 1.0 + known.scale_error
     return known.scale * difference * grown + exact.abs() * (known.scale_error + 2.0 * unit)
 

@@ -12,7 +12,6 @@ from trnbench.conformance.arithmetic import STORAGE
 from trnbench.conformance.operators.base import ExactSample, Gradient, Operator, Plan, Sample
 from trnbench.conformance.operators.normalisation_inputs import (
     ROWS,
-    WITHOUT_CHANCE,
     Shapes,
     affine,
     make,
@@ -61,19 +60,12 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def _samples(biased: bool) -> Callable[[str, Plan], Iterator[Sample]]:
     def samples(precision: str, plan: Plan) -> Iterator[Sample]:
         dtype = STORAGE[precision]
-        for shape, names in SHAPES.tried(plan, ROWS):
-            for seed in plan.seeds:
-                parameters = (affine(shape[-1], dtype, seed, "weight", 1.0),)
-                if biased:
-                    parameters += (affine(shape[-1], dtype, seed, "bias", 0.0),)
-                for name in names:
-                    if name in WITHOUT_CHANCE and seed != plan.seeds[0]:
-                        continue
-                    x = make(name, shape, dtype, seed)
-                    cotangent = make("gaussian", shape, dtype, seed, f"{name} cotangent")
-                    yield Sample(
-                        input=name, shape=words(shape), inputs=(x, *parameters), cotangents=(cotangent,), seed=seed
-                    )
+        for shape, seed, name in SHAPES.tried(plan, ROWS):
+            inputs: Tensors = (make(name, shape, dtype, seed), affine(shape[-1], dtype, seed, "weight", 1.0))
+            if biased:
+                inputs += (affine(shape[-1], dtype, seed, "bias", 0.0),)
+            cotangent = make("gaussian", shape, dtype, seed, f"{name} cotangent")
+            yield Sample(input=name, shape=words(shape), inputs=inputs, cotangents=(cotangent,), seed=seed)
 
     return samples
 

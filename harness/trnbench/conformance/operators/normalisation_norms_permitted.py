@@ -53,7 +53,7 @@ def _two_pass(add: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor, Tens
 
 
 def welford(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Welford's updates in 16 lanes of each row, joined by the formula of Chan, Golub and LeVeque (1983), and x r - mu r.
+    """Welford's updates in 16 lanes of each row, joined as Chan, Golub and LeVeque (1983) do, then x r - mu r.
 
     A number of columns that 16 does not divide leaves a last, shorter step.
     """

@@ -76,7 +76,7 @@ def flushed_input(arithmetic: Arithmetic) -> float:
 
 
 def float32_underflow(arithmetic: Arithmetic) -> float:
-    """Absolute error of a float32 intermediate that underflows."""
+    """Absolute error of a float32 intermediate that underflows, rounded to nearest; a function may be off by twice."""
     facts = torch.finfo(torch.float32)
     return facts.tiny if arithmetic.flushes_subnormals else facts.smallest_normal * facts.eps / 2.0
 
@@ -100,7 +100,7 @@ def probability_error(known: Row, arithmetic: Arithmetic) -> Tensor:
     4 u are a division, or a reciprocal of 2 ulp and a product.
     """
     quotient = (1.0 + known.exp_error) * (1.0 + 4.0 * arithmetic.accumulator_unit) / (1.0 - known.sum_error)
-    return known.probability * (quotient - 1.0) + 2.0 * float32_underflow(arithmetic)
+    return known.probability * (quotient - 1.0) + 3.0 * float32_underflow(arithmetic)
 
 
 def softmax_bound(inputs: Tensors, arithmetic: Arithmetic) -> Tensors:
@@ -174,7 +174,7 @@ def log_softmax_gradient_bound(inputs: Tensors, cotangents: Tensors, arithmetic:
     total = cotangent.sum(-1, keepdim=True)
     total_error = arithmetic.growth(x.shape[-1]) * cotangent.abs().sum(-1, keepdim=True)
     total_error += x.shape[-1] * flushed_input(arithmetic)
-    p_error = p * (torch.expm1(saved) + arithmetic.function("exp") + 2.0 * unit) + float32_underflow(arithmetic)
+    p_error = p * (torch.expm1(saved) + arithmetic.function("exp") + 2.0 * unit) + 2.0 * float32_underflow(arithmetic)
     gradient = cotangent - p * total
     error = p_error * (total.abs() + total_error) + p * total_error
     error += unit * (cotangent.abs() + p * total.abs() + gradient.abs()) + flushed_input(arithmetic)
@@ -203,7 +203,7 @@ def logsumexp_gradient_bound(inputs: Tensors, cotangents: Tensors, arithmetic: A
     exponent = saved.unsqueeze(-1) + 3.0 * unit * known.log_probability.abs() + 2.0 * flushed_input(arithmetic)
     cotangent = g.double().unsqueeze(-1).abs()
     relative = torch.expm1(exponent) + arithmetic.function("exp") + 2.0 * unit
-    error = (known.probability * relative + float32_underflow(arithmetic)) * cotangent + flushed_input(arithmetic)
+    error = (known.probability * relative + 2.0 * float32_underflow(arithmetic)) * cotangent + flushed_input(arithmetic)
     gradient = known.probability * cotangent
     return (error + arithmetic.output_unit * (gradient + error) + arithmetic.smallest,)
 
@@ -243,7 +243,9 @@ def cross_entropy_gradient_bound(inputs: Tensors, cotangents: Tensors, arithmeti
     p = known.probability
     cotangent = g.double().unsqueeze(-1).abs()
     onehot = torch.zeros_like(p).scatter_(-1, target.unsqueeze(-1), 1.0)
-    p_error = p * (torch.expm1(exponent) + arithmetic.function("exp") + 2.0 * unit) + float32_underflow(arithmetic)
+    p_error = p * (torch.expm1(exponent) + arithmetic.function("exp") + 2.0 * unit) + 2.0 * float32_underflow(
+        arithmetic
+    )
     gradient = (p - onehot).abs() * cotangent
     error = (p_error + 2.0 * unit * (p + onehot)) * cotangent + 2.0 * unit * gradient + flushed_input(arithmetic)
     return (error + arithmetic.output_unit * (gradient + error) + arithmetic.smallest,)

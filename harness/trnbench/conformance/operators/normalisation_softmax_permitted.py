@@ -31,14 +31,14 @@ def plain_sum(terms: Tensor) -> Tensor:
 def block_sum(terms: Tensor) -> Tensor:
     """Sums of blocks of 128 columns, then their running sum."""
     padded = torch.nn.functional.pad(terms, (0, -terms.shape[-1] % BLOCK))
-    partial = padded.unflatten(-1, (-1, BLOCK)).sum(-1)
-    return partial.cumsum(-1)[..., -1:]
+    partial = padded.reshape(*terms.shape[:-1], -1, BLOCK).sum(-1)
+    return torch.cumsum(partial, dim=-1)[..., -1:]
 
 
 def strided_sum(terms: Tensor) -> Tensor:
     """Sixteen lanes, each running through every sixteenth column, added up pairwise at the end."""
     padded = torch.nn.functional.pad(terms, (0, -terms.shape[-1] % 16))
-    lanes = padded.unflatten(-1, (-1, 16)).cumsum(-2)[..., -1, :]
+    lanes = torch.cumsum(padded.reshape(*terms.shape[:-1], -1, 16), dim=-2)[..., -1, :]
     while lanes.shape[-1] > 1:
         half = lanes.shape[-1] // 2
         lanes = lanes[..., :half] + lanes[..., half:]
