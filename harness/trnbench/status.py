@@ -28,6 +28,9 @@ class Status(enum.StrEnum):
     SKIPPED = "skipped"
 
 
+BENIGN: frozenset[Status] = frozenset({Status.OK, Status.SKIPPED, Status.UNSUPPORTED})
+"""Outcomes that do not make a run fail: a case that does not apply here says nothing against the code or the chip."""
+
 RETRIED_BY_RESUME: frozenset[Status] = frozenset(
     {Status.BUSY, Status.TIMEOUT, Status.CRASHED, Status.INTERRUPTED, Status.SKIPPED}
 )

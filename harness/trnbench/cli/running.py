@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from trnbench.runner.options import DEFAULT_TIMEOUT_SECONDS, RunOptions
+from trnbench.runner.options import DEFAULT_TIMEOUT_SECONDS, RunOptions, deviations_beside
 from trnbench.status import ExitCode, NothingMeasured
 
 BackendOption = Annotated[str, typer.Option("--backend", help="How PyTorch reaches the device; see `trnbench doctor`.")]
 SuitesOption = Annotated[Path, typer.Option("--suites", help="Folder or file that declares the cases.")]
 TierOption = Annotated[str | None, typer.Option("--tier", help="Only cases of this tier: smoke, single, node, fleet.")]
+SuiteOption = Annotated[str | None, typer.Option("--suite", help="Only cases of this suite: decoder, conformance.")]
 SelectOption = Annotated[
     str | None,
     typer.Option("--select", "-k", help="Only cases whose name matches: a part of it, or a pytest -k expression."),
@@ -24,6 +25,7 @@ def run(
     *,
     backend: BackendOption,
     tier: TierOption = None,
+    suite: SuiteOption = None,
     suites: SuitesOption = Path("suites"),
     results: Annotated[Path, typer.Option("--results", help="Where records are written.")] = Path("results/local"),
     rounds: Annotated[int | None, typer.Option("--rounds", help="Timed rounds per case.")] = None,
@@ -45,6 +47,9 @@ def run(
     conformance: Annotated[
         bool, typer.Option("--conformance/--no-conformance", help="Check each case's numerics against its reference.")
     ] = True,
+    deviations: Annotated[
+        Path | None, typer.Option("--deviations", help="Known deviations (default: those of the conformance suite).")
+    ] = None,
     ci: Annotated[
         bool, typer.Option("--ci/--no-ci", help="Do not start where the price to store is older than the limit.")
     ] = False,
@@ -62,7 +67,9 @@ def run(
         tier=tier,
         rounds=rounds,
         runs=runs,
+        suite=suite,
         select=select,
+        deviations=deviations or deviations_beside(suites),
         timeout=timeout,
         resume=resume,
         instance_type=instance_type,
@@ -73,6 +80,8 @@ def run(
     )
     reporter = reporter_for(Console())
     result = run_cases(options, reporter)
+    for note in result.check_notes():
+        reporter.note(note)
     reporter.note(f"{result.summary()}; records are in {results}")
     code: int = result.exit_code()
     if code is ExitCode.INTERRUPTED:
@@ -88,6 +97,7 @@ def list_cases(
     *,
     suites: SuitesOption = Path("suites"),
     tier: TierOption = None,
+    suite: SuiteOption = None,
     select: SelectOption = None,
     as_json: Annotated[bool, typer.Option("--json/--no-json", help="Machine-readable output.")] = False,
 ) -> None:
@@ -99,7 +109,7 @@ def list_cases(
 
     check_selection(suites, tier)
     with Stop() as stop:
-        listed = collect(suites, stop=stop, backend=None, tier=tier, select=select)
+        listed = collect(suites, stop=stop, backend=None, tier=tier, suite=suite, select=select)
     if stop.requested:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if not listed:

@@ -1,4 +1,4 @@
-"""The pytest face: options, the fixtures `case` and `measure`, the summary and the exit codes.
+"""The pytest face: options, the fixtures `case`, `measure` and `conform`, the summary and the exit codes.
 
     CASES = grid(suite="decoder", workload="nano", phase="train_step", precision=["fp32", "bf16"], ...)
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pytest
 
@@ -22,19 +22,28 @@ from trnbench.measure.rounds import DEFAULT_ROUNDS, check_round_count
 from trnbench.plugin import cases
 from trnbench.plugin.options import Settings, add_options, read_settings, refuse
 from trnbench.plugin.session import MeasuringSession
+from trnbench.records.deviations import fails_run
 from trnbench.runner.watchdog import follow_parent
 from trnbench.status import ExitCode, Status, TrnBenchError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
     from trnbench.case import Case
+    from trnbench.plugin.work import Work
     from trnbench.records.schema import Record
 
 SETTINGS = pytest.StashKey[Settings]()
 SESSION = pytest.StashKey[MeasuringSession]()
+
+
+class Conform(Protocol):
+    """What the fixture `conform` gives: call it once in a test."""
+
+    def __call__(self) -> Record: ...
 
 
 class Measure(Protocol):
@@ -140,32 +149,79 @@ def measure(request: pytest.FixtureRequest, benchmark: BenchmarkFixture, case: C
 
 
 def _measure_item(request: pytest.FixtureRequest, benchmark: BenchmarkFixture, case: Case, rounds: int) -> Record:
-    from trnbench.plugin.running import run_case
+    from trnbench.plugin.work import measuring
 
     session = request.config.stash[SESSION]
     if benchmark.disabled:
         pytest.skip("pytest-benchmark is disabled (--benchmark-disable): nothing is measured")
+    _open(session)
+    try:
+        rounds = check_round_count(session.settings.rounds or rounds)
+    except TrnBenchError as wrong:
+        pytest.fail(str(wrong), pytrace=False)
+    marker = request.node.get_closest_marker("benchmark")
+    clock = marker.kwargs.get("timer", time.perf_counter) if marker else time.perf_counter
+    ended = _run(session, case, measuring(benchmark, rounds, clock))
+    benchmark.extra_info.update(case=case.id, status=ended.record.status.value, record=ended.path.name)
+    # pytest-benchmark keeps the row of a test that fails after its rounds; one marked so is left out of its files.
+    benchmark.has_error = ended.record.status is not Status.OK
+    return _outcome(ended)
+
+
+@pytest.fixture
+def conform(request: pytest.FixtureRequest, case: Case) -> Generator[Conform, None, None]:
+    """Check this item's case, which measures nothing, and store its record; fails or skips the test by its status."""
+    called: list[bool] = []
+
+    def check_case() -> Record:
+        from trnbench.plugin.work import checking
+
+        if called:
+            pytest.fail("conform() was called twice: a case is checked once", pytrace=False)
+        called.append(True)
+        session = request.config.stash[SESSION]
+        _open(session)
+        return _outcome(_run(session, case, checking()))
+
+    yield check_case
+    if not called:
+        pytest.fail(f"the test never called conform(): case {case.id} has no record", pytrace=False)
+
+
+class _Ended(NamedTuple):
+    record: Record
+    path: Path
+    unforeseen: BaseException | None
+
+
+def _open(session: MeasuringSession) -> None:
     try:
         session.backend()
     except TrnBenchError as error:
         refuse(error)
+
+
+def _run(session: MeasuringSession, case: Case, work: Work) -> _Ended:
+    from trnbench.plugin.running import run_case
+
     try:
-        rounds = check_round_count(session.settings.rounds or rounds)
-        marker = request.node.get_closest_marker("benchmark")
-        clock = marker.kwargs.get("timer", time.perf_counter) if marker else time.perf_counter
-        record, path, unforeseen = run_case(session, case, benchmark, rounds, clock)
+        return _Ended(*run_case(session, case, work))
     except TrnBenchError as wrong:
         pytest.fail(str(wrong), pytrace=False)
-    benchmark.extra_info.update(case=case.id, status=record.status.value, record=path.name)
+
+
+def _outcome(ended: _Ended) -> Record:
+    """The record of a case that ended well; any other ends the test by what its status means."""
+    record = ended.record
     if record.status is Status.OK:
         return record
-    # pytest-benchmark keeps the row of a test that fails after its rounds; one marked so is left out of its files.
-    benchmark.has_error = True
     if record.status in (Status.SKIPPED, Status.UNSUPPORTED):
         pytest.skip(record.reason)
-    if unforeseen is not None:
-        raise unforeseen
-    pytest.fail(f"{record.status.value}: {record.reason} (record {path.name})", pytrace=False)
+    if ended.unforeseen is not None:
+        raise ended.unforeseen
+    if not fails_run(record):
+        pytest.xfail(record.reason)
+    pytest.fail(f"{record.status.value}: {record.reason} (record {ended.path.name})", pytrace=False)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from trnbench.case import Case
+from trnbench.case import CHECK_PHASES, Case
+from trnbench.conformance.cases import conformance_version
 from trnbench.status import TrnBenchError, UsageError
 from trnbench.workloads.version import workload_version
 
@@ -35,15 +36,18 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
 
 def marked_cases(node: pytest.Item) -> dict[str, Case]:
-    """Cases of the node's nearest marker by id. Raises `UsageError` for a wrong marker or a repeated case."""
+    """Cases of the node's nearest marker by id. Raises `UsageError` for a wrong marker, fixture, or repeated case."""
     marker = node.get_closest_marker(MARKER)
     if marker is None:
-        raise UsageError("uses the fixture `measure` or `case` without @pytest.mark.cases([...])")
+        raise UsageError("uses the fixture `measure`, `conform` or `case` without @pytest.mark.cases([...])")
     if len(marker.args) != 1 or marker.kwargs or not all(isinstance(case, Case) for case in marker.args[0]):
         raise UsageError("@pytest.mark.cases takes one list of trnbench cases, as trnbench.case.grid returns it")
     found: dict[str, Case] = {}
     for case in marker.args[0]:
-        stamped = msgspec.structs.replace(case, version=_version(case.workload))
+        wrong = "measure" if case.checks_only else "conform"
+        if wrong in getattr(node, "fixturenames", ()):
+            raise UsageError(f"case {case.id} of phase {case.phase} cannot use the fixture `{wrong}`")
+        stamped = msgspec.structs.replace(case, version=_version(case.phase, case.workload))
         if stamped.id in found:
             raise UsageError(f"declares case {stamped.id} twice")
         found[stamped.id] = stamped
@@ -53,7 +57,8 @@ def marked_cases(node: pytest.Item) -> dict[str, Case]:
 def case_of(item: pytest.Item) -> Case | None:
     """The case that an item measures, its version stamped; None for any other item."""
     callspec: Any = getattr(item, "callspec", None)
-    if callspec is None or "case" not in callspec.params or "measure" not in getattr(item, "fixturenames", ()):
+    uses = {"measure", "conform"} & set(getattr(item, "fixturenames", ()))
+    if callspec is None or "case" not in callspec.params or not uses:
         return None
     return marked_cases(item)[callspec.params["case"]]
 
@@ -80,5 +85,5 @@ def write_list(items: list[pytest.Item], file: Path) -> None:
 
 
 @functools.cache
-def _version(workload: str) -> str:
-    return workload_version(workload)
+def _version(phase: str, workload: str) -> str:
+    return conformance_version(phase, workload) if phase in CHECK_PHASES else workload_version(workload)

@@ -16,6 +16,7 @@ import pytest
 from trnbench.backends.select import backend_class, preflight
 from trnbench.case import TIERS
 from trnbench.measure.rounds import check_round_count
+from trnbench.records.deviations import Deviation, load_deviations
 from trnbench.records.ids import new_id
 from trnbench.status import TrnBenchError, UsageError
 
@@ -32,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     instance_type: str | None
     region: str | None
     conformance: bool
+    deviations: list[Deviation]
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -45,6 +47,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--trnbench-list", metavar="FILE", help="write the collected cases to FILE as JSON; run nothing")
     group.addoption("--instance-type", metavar="TYPE", help="the cloud instance this runs on, for its price")
     group.addoption("--region", metavar="NAME", help="the region this runs in, for its price")
+    group.addoption("--deviations", metavar="DIR", help="folder of known deviations, one TOML file a backend")
     group.addoption("--no-conformance", action="store_true", help="measure only; records then say 'not checked'")
 
 
@@ -55,8 +58,9 @@ def read_settings(config: pytest.Config) -> Settings:
     if tier is not None and tier not in TIERS:
         raise UsageError(f"--tier is {tier!r}; it must be one of {', '.join(TIERS)}")
     list_file = config.getoption("--trnbench-list")
+    backend, listed = config.getoption("--backend"), config.getoption("--deviations")
     settings = Settings(
-        backend=config.getoption("--backend"),
+        backend=backend,
         results=here / config.getoption("--results-dir"),
         run_id=config.getoption("--run-id") or new_id(),
         tier=tier,
@@ -65,6 +69,7 @@ def read_settings(config: pytest.Config) -> Settings:
         instance_type=config.getoption("--instance-type"),
         region=config.getoption("--region"),
         conformance=not config.getoption("--no-conformance"),
+        deviations=load_deviations(here / listed, backend) if listed and backend else [],
     )
     if settings.backend is not None:
         _check_backend(config, settings.backend)

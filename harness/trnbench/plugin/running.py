@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.catalog.prices import price_in_force
-from trnbench.measure.rounds import Measured, measure_program
+from trnbench.plugin.work import Attempt
 from trnbench.records.build import assemble
 from trnbench.records.environment import collect_with_reasons
 from trnbench.records.ids import utc_now
@@ -20,45 +20,17 @@ from trnbench.runner.machine import check_parallel_plan, devices_missing
 from trnbench.status import BackendUnavailable, CaseError, Status, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_benchmark.fixture import BenchmarkFixture
-
     from trnbench.backends.base import Backend
     from trnbench.case import Case
-    from trnbench.device import Device, Scalar
+    from trnbench.device import Device
     from trnbench.plugin.options import Settings
     from trnbench.plugin.session import MeasuringSession
-    from trnbench.records.schema import Check, Measurement, Record
+    from trnbench.plugin.work import Work
+    from trnbench.records.schema import Record
 
 
-class Attempt:
-    """What is known of a case so far; every stage fills in what it learns, so that a failure keeps the rest."""
-
-    def __init__(self) -> None:
-        self.status = Status.FAILED
-        self.reason = ""
-        self.measurement: Measurement | None = None
-        self.conformance: list[Check] = []
-        self.switches: dict[str, Scalar] = {}
-        self.unknown: dict[str, str] = {}
-        self.error: BaseException | None = None
-        """What ended the case unforeseen, for the terminal; None where `reason` says it all."""
-
-    def end(self, status: Status, reason: str) -> None:
-        """Set the outcome, keeping what was measured."""
-        self.status, self.reason = status, reason
-
-    def keep(self, measured: Measured) -> None:
-        """Take over rounds and the judgement on them."""
-        self.measurement, self.unknown = measured.measurement, dict(measured.unknown)
-        self.end(measured.status, measured.reason)
-
-
-def run_case(
-    session: MeasuringSession, case: Case, benchmark: BenchmarkFixture, rounds: int, clock: Callable[[], float]
-) -> tuple[Record, Path, BaseException | None]:
-    """Measure and check `case`, store its record and return it with its path and the unforeseen error, if any.
+def run_case(session: MeasuringSession, case: Case, work: Work) -> tuple[Record, Path, BaseException | None]:
+    """Do `work` on `case`, store its record and return it with its path and the unforeseen error, if any.
 
     Passes on `KeyboardInterrupt` once the record is stored. Raises as `MeasuringSession.backend` does where the backend
     is not open yet, before anything ran.
@@ -69,9 +41,7 @@ def run_case(
     interrupt: KeyboardInterrupt | None = None
     try:
         _check_able(case, backend, opened)
-        _measure(attempt, case, backend, benchmark, rounds=rounds, clock=clock)
-        if session.settings.conformance and attempt.status is Status.OK:
-            _conform(attempt, backend, case)
+        work(attempt, backend, case, session.settings)
     except KeyboardInterrupt as caught:
         interrupt = caught
         session.interrupted = True
@@ -105,38 +75,6 @@ def _check_able(case: Case, backend: Backend, device: Device) -> None:
     refusal = backend.unsupported(case.precision, case.mode)
     if refusal is not None:
         raise CaseError(Status.UNSUPPORTED, refusal)
-
-
-def _measure(
-    attempt: Attempt,
-    case: Case,
-    backend: Backend,
-    benchmark: BenchmarkFixture,
-    *,
-    rounds: int,
-    clock: Callable[[], float],
-) -> None:
-    from trnbench.workloads.steps import build
-
-    with backend.numerics(case.precision) as switches:
-        attempt.switches = dict(switches)
-        # The program's weights and optimizer state go when this function returns: conformance needs the room.
-        program = build(case, backend.device, backend.compile)
-        attempt.keep(measure_program(backend, program, benchmark, case=case, rounds=rounds, clock=clock))
-
-
-def _conform(attempt: Attempt, backend: Backend, case: Case) -> None:
-    from trnbench.conformance.model.check import check_case
-
-    with backend.numerics(case.precision):
-        attempt.conformance = check_case(case, backend)
-    failed = [check for check in attempt.conformance if check.verdict in ("fail", "non-finite")]
-    if failed:
-        worst = failed[0]
-        found = "is not finite" if worst.verdict == "non-finite" else f"is {worst.value:.3g} against {worst.limit:.3g}"
-        where = f" at {worst.where}" if worst.where else ""
-        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-        attempt.end(Status.NONCONFORMANT, f"{worst.check}: {worst.metric} {found}{where}{more}")
 
 
 def _record(

@@ -12,6 +12,7 @@ import msgspec
 from trnbench.case import Case
 from trnbench.runner.process import run_child
 from trnbench.status import TrnBenchError, UsageError
+from trnbench.wording import nearest
 
 if TYPE_CHECKING:
     from trnbench.runner.interrupt import Stop
@@ -43,10 +44,19 @@ def pytest_command(suites: Path) -> list[str]:
     ]
 
 
-def collect(suites: Path, *, stop: Stop, backend: str | None, tier: str | None, select: str | None) -> list[Listed]:
+def collect(
+    suites: Path,
+    *,
+    stop: Stop,
+    backend: str | None,
+    tier: str | None,
+    select: str | None,
+    suite: str | None = None,
+) -> list[Listed]:
     """The selected cases in the suites' own order; empty when nothing matches.
 
-    `select` is a pytest -k expression. Raises `UsageError`, quoting pytest, where a suite cannot be read.
+    `select` is a pytest -k expression, `suite` the name that cases declare as theirs. Raises `UsageError`, quoting
+    pytest, where a suite cannot be read, and where no case of the tier belongs to `suite`.
     """
     with tempfile.TemporaryDirectory(prefix="trnbench-") as folder:
         listing = Path(folder) / "cases.json"
@@ -65,9 +75,19 @@ def collect(suites: Path, *, stop: Stop, backend: str | None, tier: str | None, 
         if not listing.exists():
             raise UsageError(f"the suites in {suites} cannot be read: {_first_error(child.output)}")
         try:
-            return msgspec.json.decode(listing.read_bytes(), type=list[Listed])
+            listed = msgspec.json.decode(listing.read_bytes(), type=list[Listed])
         except msgspec.DecodeError as error:
             raise TrnBenchError(f"the list of cases that pytest wrote cannot be read: {error}") from None
+    if suite is None:
+        return listed
+    known = sorted({item.case.suite for item in listed})
+    if known and suite not in known:
+        raise UsageError(f"no selected case belongs to --suite {suite}; {nearest(suite, known, _there_are(known))}")
+    return [item for item in listed if item.case.suite == suite]
+
+
+def _there_are(suites: list[str]) -> str:
+    return f"there are cases of {', '.join(suites)}"
 
 
 def _first_error(output: str) -> str:

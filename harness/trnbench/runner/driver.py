@@ -7,66 +7,31 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from trnbench.backends.select import preflight
-from trnbench.case import Case
 from trnbench.catalog.prices import price_in_force, staleness
+from trnbench.records.deviations import load_deviations
 from trnbench.records.ids import new_id
 from trnbench.runner.collect import Listed, collect, pytest_command, suites_root
 from trnbench.runner.interrupt import Stop
 from trnbench.runner.ledger import Ledger
 from trnbench.runner.machine import Machine, check_parallel_plan, devices_missing, probe_machine
 from trnbench.runner.options import RunOptions, check_options, create_folder
-from trnbench.runner.outcome import BENIGN, Outcome, judge
+from trnbench.runner.outcome import Outcome, judge
 from trnbench.runner.process import run_child
+from trnbench.runner.result import RunResult
 from trnbench.runner.resume import find_run
-from trnbench.status import ExitCode, NothingMeasured, Status
+from trnbench.status import NothingMeasured, Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trnbench.device import Device
+    from trnbench.records.schema import Record
     from trnbench.runner.progress import Reporter
-
-
-class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of every planned case, in order; `carried_over` of them were finished before by the resumed run."""
-
-    run_ids: list[str]
-    planned: int
-    outcomes: list[tuple[Case, Status]]
-    carried_over: int = 0
-    interrupted: bool = False
-
-    @property
-    def measured(self) -> int:
-        """Cases that have a speed which may be compared."""
-        return sum(status is Status.OK for _, status in self.outcomes)
-
-    def exit_code(self) -> ExitCode:
-        """The documented exit code; a failed case outweighs that nothing was measured."""
-        if self.interrupted:
-            return ExitCode.INTERRUPTED
-        if any(status not in BENIGN for _, status in self.outcomes):
-            return ExitCode.FAILED
-        return ExitCode.CLEAN if self.measured else ExitCode.NOTHING_MEASURED
-
-    def summary(self) -> str:
-        """One line: `4 of 5 measured (1 oom); 2 of them by an earlier start of this run`."""
-        others = Counter(status.value for _, status in self.outcomes if status is not Status.OK)
-        missing = self.planned - len(self.outcomes)
-        if missing:
-            others["not run"] = missing
-        text = f"{self.measured} of {self.planned} measured"
-        if others:
-            text += f" ({', '.join(f'{count} {name}' for name, count in sorted(others.items()))})"
-        if self.carried_over:
-            text += f"; {self.carried_over} of them finished before this resume"
-        return text
 
 
 def run(options: RunOptions, reporter: Reporter) -> RunResult:
@@ -77,8 +42,16 @@ def run(options: RunOptions, reporter: Reporter) -> RunResult:
     """
     check_options(options)
     preflight(options.backend)
+    deviations = load_deviations(options.deviations, options.backend)
     with Stop() as stop:
-        listed = collect(options.suites, stop=stop, backend=options.backend, tier=options.tier, select=options.select)
+        listed = collect(
+            options.suites,
+            stop=stop,
+            backend=options.backend,
+            tier=options.tier,
+            suite=options.suite,
+            select=options.select,
+        )
         if stop.requested:
             return _interrupted_before_start(options, len(listed))
         if not listed:
@@ -97,7 +70,8 @@ def run(options: RunOptions, reporter: Reporter) -> RunResult:
         _check_price_age(machine.device, reporter, ci=options.ci)
         create_folder(options.results, "--results")
         ledger = Ledger(options.results, machine)
-        return _run_all(options=options, listed=listed, machine=machine, ledger=ledger, reporter=reporter, stop=stop)
+        result = _run_all(options=options, listed=listed, machine=machine, ledger=ledger, reporter=reporter, stop=stop)
+        return msgspec.structs.replace(result, deviations=deviations)
 
 
 def _check_price_age(device: Device, reporter: Reporter, *, ci: bool) -> None:
@@ -119,7 +93,7 @@ def _run_all(
     stop: Stop,
 ) -> RunResult:
     run_ids: list[str] = []
-    outcomes: list[tuple[Case, Status]] = []
+    records: list[Record] = []
     carried_over = 0
     for _ in range(options.runs):
         if stop.requested:
@@ -127,7 +101,7 @@ def _run_all(
         run_id, todo = new_id(), list(listed)
         if options.resume:
             run_id, todo, earlier = _continue(listed, machine, ledger, reporter)
-            outcomes += earlier
+            records += earlier
             carried_over = len(earlier)
         run_ids.append(run_id)
         reporter.note(f"run {run_id}: {len(todo)} cases on {machine.device.chip} through {machine.device.backend}")
@@ -139,7 +113,8 @@ def _run_all(
                 reporter.case_started(item.case)
                 started = time.monotonic()
                 outcome = _run_case(options, item, run_id, ledger=ledger, machine=machine, stop=stop)
-                outcomes.append((item.case, outcome.status))
+                assert outcome.record is not None
+                records.append(outcome.record)
                 reporter.case_ended(item.case, outcome.status, outcome.reason, time.monotonic() - started)
         finally:
             reporter.finish()
@@ -147,9 +122,10 @@ def _run_all(
     return RunResult(
         run_ids=run_ids,
         planned=planned,
-        outcomes=outcomes,
+        records=records,
         carried_over=carried_over,
         interrupted=stop.requested,
+        selected=options.select is not None,
     )
 
 
@@ -181,6 +157,8 @@ def _case_command(options: RunOptions, item: Listed, run_id: str) -> list[str]:
         command += ["--instance-type", options.instance_type]
     if options.region is not None:
         command += ["--region", options.region]
+    if options.deviations is not None:
+        command += ["--deviations", str(options.deviations.absolute())]
     if not options.conformance:
         command.append("--no-conformance")
     return command
@@ -188,8 +166,8 @@ def _case_command(options: RunOptions, item: Listed, run_id: str) -> list[str]:
 
 def _continue(
     listed: Sequence[Listed], machine: Machine, ledger: Ledger, reporter: Reporter
-) -> tuple[str, list[Listed], list[tuple[Case, Status]]]:
-    """Run id, cases still to run, and the outcomes that an earlier start of the same run already settled."""
+) -> tuple[str, list[Listed], list[Record]]:
+    """Run id, cases still to run, and the records with which an earlier start of the same run settled the others."""
     loaded = ledger.load()
     for rejected in loaded.rejected:
         reporter.note(f"ignored {rejected.reason}")
@@ -200,15 +178,15 @@ def _continue(
     if machine.environment.git.commit is None:
         reporter.note("the state of the code is unknown (no git); cases are matched by their workload version alone")
     todo = [item for item in listed if item.case.identity() not in found.finished]
-    earlier = [
-        (item.case, found.finished[item.case.identity()]) for item in listed if item.case.identity() in found.finished
-    ]
+    earlier = [found.finished[item.case.identity()] for item in listed if item.case.identity() in found.finished]
     reporter.note(f"resuming run {found.run_id}: skipping {len(earlier)} finished cases, running {len(todo)}")
     return found.run_id, todo, earlier
 
 
 def _selection(options: RunOptions) -> str:
     chosen = []
+    if options.suite is not None:
+        chosen.append(f"--suite {options.suite}")
     if options.tier is not None:
         chosen.append(f"--tier {options.tier}")
     if options.select is not None:
@@ -217,4 +195,4 @@ def _selection(options: RunOptions) -> str:
 
 
 def _interrupted_before_start(options: RunOptions, cases: int) -> RunResult:
-    return RunResult(run_ids=[], planned=options.runs * cases, outcomes=[], interrupted=True)
+    return RunResult(run_ids=[], planned=options.runs * cases, records=[], interrupted=True)

@@ -46,7 +46,7 @@ class Ledger:
             except (OSError, RecordError):
                 continue
             if record.run_id == self._run_id and record.case == self._case:
-                return Outcome(record.status, record.reason)
+                return Outcome(record.status, record.reason, record)
         return None
 
     def write(self, outcome: Outcome) -> Outcome:
@@ -64,7 +64,7 @@ class Ledger:
             reasons=self._machine.unknown,
         )
         self._store.write(record)
-        return Outcome(record.status, record.reason)
+        return Outcome(record.status, record.reason, record)
 
     def _files(self) -> list[Path]:
         """Files named for this case and run; names carry both, so that a large store need not be read."""

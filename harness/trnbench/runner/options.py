@@ -25,7 +25,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     tier: str | None = None
     rounds: int | None = None
     runs: int = 1
+    suite: str | None = None
     select: str | None = None
+    deviations: Path | None = None
     timeout: float = DEFAULT_TIMEOUT_SECONDS
     resume: bool = False
     instance_type: str | None = None
@@ -45,9 +47,20 @@ def check_options(options: RunOptions) -> None:
         raise UsageError(f"--timeout is {options.timeout:g}; it must be a positive number of seconds")
     if options.resume and options.runs > 1:
         raise UsageError("--resume continues one run and cannot be combined with --runs; leave one of them out")
+    if options.deviations is not None and not options.deviations.is_dir():
+        raise UsageError(f"--deviations {options.deviations} is no folder; give the one that holds <backend>.toml")
     if options.baseline is not None and not options.baseline.exists():
         raise UsageError(f"--compare {options.baseline} does not exist; give a results folder or a record file")
     check_writable(options.results, "--results")
+
+
+def deviations_beside(suites: Path) -> Path | None:
+    """The folder of known deviations that belongs to `suites`: that of the conformance suite in or beside it."""
+    root = (suites if suites.is_dir() else suites.parent).absolute()
+    for folder in (root / "conformance", root, root.parent / "conformance"):
+        if (folder / "deviations").is_dir():
+            return folder / "deviations"
+    return None
 
 
 def check_selection(suites: Path, tier: str | None) -> None:

@@ -10,13 +10,11 @@ from trnbench.backends.failures import classify_message, failure_reason
 from trnbench.status import ExitCode, Status
 
 if TYPE_CHECKING:
+    from trnbench.records.schema import Record
     from trnbench.runner.process import ChildResult
 
 MAX_REASON = 400
 SHELL_SIGNAL_BASE = 128
-
-BENIGN: frozenset[Status] = frozenset({Status.OK, Status.SKIPPED, Status.UNSUPPORTED})
-"""Outcomes that do not make a run fail: a case that does not apply here says nothing against the code or the chip."""
 
 _FRAME = re.compile(r"=+|-+|_+|\.+|[FEsx.]+\s+\[|no tests ran|\d+ \w+ in |FAILED |ERROR |Current thread")
 """Starts of lines in which pytest frames what others said."""
@@ -35,10 +33,11 @@ _EXIT_CODES: dict[int | None, tuple[Status, str]] = {
 
 
 class Outcome(NamedTuple):
-    """Status and reason of a case that the driver has to write down itself."""
+    """How a case ended, and its record once there is one."""
 
     status: Status
     reason: str
+    record: Record | None = None
 
 
 def judge(child: ChildResult, timeout: float) -> Outcome:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.records.resume import Key, code_state, finished
-from trnbench.status import Status
+from trnbench.records.schema import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):
-    """A run to go on with: its id, and by identity the status of each case that need not run again."""
+    """A run to go on with: its id, and by identity the record of each case that need not run again."""
 
     run_id: str
-    finished: dict[Key, Status]
+    finished: dict[Key, Record]
 
 
 def find_run(records: Iterable[StoredRecord], cases: Sequence[Case], machine: Machine) -> Continuation | None:
@@ -43,6 +43,4 @@ def find_run(records: Iterable[StoredRecord], cases: Sequence[Case], machine: Ma
         return None
     run_id = max(stored.record.run_id for stored in same)
     settled = finished(same, run_id).values()
-    return Continuation(
-        run_id=run_id, finished={stored.record.case.identity(): stored.record.status for stored in settled}
-    )
+    return Continuation(run_id=run_id, finished={stored.record.case.identity(): stored.record for stored in settled})

@@ -1,0 +1,122 @@
+"""What is done with a case: measured and then checked, or only checked."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from trnbench.measure.rounds import Measured, measure_program
+from trnbench.records.deviations import FAILED, apply_deviations
+from trnbench.status import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    from trnbench.backends.base import Backend
+    from trnbench.case import Case
+    from trnbench.device import Scalar
+    from trnbench.plugin.options import Settings
+    from trnbench.records.deviations import Deviation
+    from trnbench.records.schema import Check, Measurement
+
+
+class Attempt:
+    """What is known of a case so far; every stage fills in what it learns, so that a failure keeps the rest."""
+
+    def __init__(self) -> None:
+        self.status = Status.FAILED
+        self.reason = ""
+        self.measurement: Measurement | None = None
+        self.conformance: list[Check] = []
+        self.switches: dict[str, Scalar] = {}
+        self.unknown: dict[str, str] = {}
+        self.error: BaseException | None = None
+        """What ended the case unforeseen, for the terminal; None where `reason` says it all."""
+
+    def end(self, status: Status, reason: str) -> None:
+        """Set the outcome, keeping what was measured."""
+        self.status, self.reason = status, reason
+
+    def keep(self, measured: Measured) -> None:
+        """Take over rounds and the judgement on them."""
+        self.measurement, self.unknown = measured.measurement, dict(measured.unknown)
+        self.end(measured.status, measured.reason)
+
+
+class Work(Protocol):
+    """Fills in `attempt` by what it does with a case; raises what the device raises."""
+
+    def __call__(self, attempt: Attempt, backend: Backend, case: Case, settings: Settings) -> None: ...
+
+
+def measuring(benchmark: BenchmarkFixture, rounds: int, clock: Callable[[], float]) -> Work:
+    """Work that times the case's rounds, then checks what it computes outside of them."""
+
+    def work(attempt: Attempt, backend: Backend, case: Case, settings: Settings) -> None:
+        from trnbench.workloads.steps import build
+
+        with backend.numerics(case.precision) as switches:
+            attempt.switches = dict(switches)
+            # The program's weights and optimizer state go when this block ends: conformance needs the room.
+            program = build(case, backend.device, backend.compile)
+            attempt.keep(measure_program(backend, program, benchmark, case=case, rounds=rounds, clock=clock))
+            del program
+        if settings.conformance and attempt.status is Status.OK:
+            from trnbench.conformance.model.check import check_case
+
+            with backend.numerics(case.precision):
+                checks = check_case(case, backend)
+            _judge(attempt, checks, backend, case, settings.deviations)
+
+    return work
+
+
+def checking() -> Work:
+    """Work that checks a case which measures nothing."""
+
+    def work(attempt: Attempt, backend: Backend, case: Case, settings: Settings) -> None:
+        from trnbench.conformance.cases import check_conformance
+
+        with backend.numerics(case.precision) as switches:
+            attempt.switches = dict(switches)
+            checks = check_conformance(case, backend)
+        if not checks or all(check.verdict == "not checked" for check in checks):
+            attempt.conformance = checks
+            attempt.end(Status.SKIPPED, checks[0].where if checks else "the case has no check in this precision")
+            return
+        attempt.end(Status.OK, "")
+        _judge(attempt, checks, backend, case, settings.deviations)
+
+    return work
+
+
+def _judge(
+    attempt: Attempt, checks: list[Check], backend: Backend, case: Case, deviations: Sequence[Deviation]
+) -> None:
+    """Keep the checks with what is listed about them; a failed one makes the case nonconformant.
+
+    A listed deviation leaves a case that is only checked ok. A speed beside a check that does not hold is no
+    comparable speed, listed or not.
+    """
+    today = datetime.datetime.now(datetime.UTC).date()
+    attempt.conformance = apply_deviations(checks, deviations, case, backend.versions(), today)
+    failed = [check for check in attempt.conformance if check.verdict in FAILED]
+    listed = [check for check in attempt.conformance if check.verdict == "known deviation"]
+    if failed:
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        attempt.end(Status.NONCONFORMANT, _failure(failed[0]) + more)
+    elif listed and not case.checks_only:
+        more = f", and {len(listed) - 1} more" if len(listed) > 1 else ""
+        attempt.end(Status.NONCONFORMANT, f"known deviation {listed[0].deviation}: {_failure(listed[0])}{more}")
+
+
+def _failure(check: Check) -> str:
+    if check.verdict == "non-finite" or check.value is None or check.limit is None:
+        found = "is not finite" if check.verdict == "non-finite" else "fails"
+    else:
+        found = f"is {check.value:.3g} against {check.limit:.3g}"
+    like = f", looks like {check.looks_like}" if check.looks_like else ""
+    where = f" at {check.where}" if check.where else ""
+    return f"{check.check}: {check.metric} {found}{like}{where}"

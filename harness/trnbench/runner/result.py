@@ -1,0 +1,77 @@
+"""What became of a run: the tally, the exit code, and what its listed deviations have to be told about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from trnbench.records.deviations import Deviation, fails_run, unmatched
+from trnbench.records.schema import Record
+from trnbench.status import ExitCode, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of every planned case, in order; `carried_over` of them were finished before by the resumed run.
+
+    `selected` says whether only a part of the suites was asked for: a listed deviation may then rightly match nothing.
+    """
+
+    run_ids: list[str]
+    planned: int
+    records: list[Record]
+    carried_over: int = 0
+    interrupted: bool = False
+    deviations: list[Deviation] = []
+    selected: bool = False
+
+    @property
+    def measured(self) -> int:
+        """Cases that ended well: with a speed which may be compared, or with every check passed."""
+        return sum(record.status is Status.OK for record in self.records)
+
+    def exit_code(self) -> ExitCode:
+        """The documented exit code; a failed case outweighs that nothing was measured."""
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
+        if any(fails_run(record) for record in self.records):
+            return ExitCode.FAILED
+        return ExitCode.CLEAN if self.measured else ExitCode.NOTHING_MEASURED
+
+    def summary(self) -> str:
+        """One line: `4 of 5 measured (1 oom); 2 of them by an earlier start of this run`."""
+        others = Counter(record.status.value for record in self.records if record.status is not Status.OK)
+        missing = self.planned - len(self.records)
+        if missing:
+            others["not run"] = missing
+        word = "checked" if self.records and all(record.case.checks_only for record in self.records) else "measured"
+        text = f"{self.measured} of {self.planned} {word}"
+        if others:
+            text += f" ({', '.join(f'{count} {name}' for name, count in sorted(others.items()))})"
+        if self.carried_over:
+            text += f"; {self.carried_over} of them finished before this resume"
+        return text
+
+    def check_notes(self) -> Iterator[str]:
+        """One line on all conformance verdicts, then one for each listed deviation that is out of date."""
+        verdicts = Counter(check.verdict for record in self.records for check in record.conformance)
+        if verdicts:
+            counts = ", ".join(f"{count} {name}" for name, count in verdicts.most_common())
+            yield f"{verdicts.total()} conformance checks: {counts}"
+        passes: dict[str, set[str]] = {}
+        for record in self.records:
+            for check in record.conformance:
+                if check.verdict == "unexpected pass":
+                    passes.setdefault(check.deviation, set()).add(f"{check.check} in {record.case.id}")
+        for deviation, checks in passes.items():
+            more = f" and {len(checks) - 1} more" if len(checks) > 1 else ""
+            yield f"deviation {deviation} is listed, but {min(checks)}{more} passes: narrow or remove it"
+        if self.selected or self.interrupted:
+            return
+        known = [(record.case, record.environment.versions, record.conformance) for record in self.records]
+        for deviation in unmatched(self.deviations, known):
+            yield f"deviation {deviation} names no check that was run: is its pattern misspelt?"
