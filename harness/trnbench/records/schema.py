@@ -26,7 +26,7 @@ MAX_ROUNDS = 500
 """So many rounds, laid out one field a line, take about half of `MAX_RECORD_BYTES`."""
 MAX_RECORD_BYTES = 200_000
 
-Verdict = Literal["pass", "fail", "non-finite", "not checked", "known deviation", "unexpected pass"]
+Verdict = Literal["pass", "fail", "non-finite", "not checked", "known deviation", "unexpected pass", "reported"]
 CheckTier = Literal["", "T0", "T1", "T2", "T3"]
 
 
@@ -98,7 +98,7 @@ class Check(Stored, frozen=True, kw_only=True):
     `check` is unique within a record. `tier` says how an operator was judged (DESIGN, section 7), empty for other
     levels; `looks_like` names the fault that a failure resembles, empty where nothing failed. `deviation` is the id of
     the listed deviation that covers the check: its verdict is then "known deviation", or "unexpected pass" where the
-    check passes in spite of it.
+    check passes in spite of it. A "reported" value is shown beside the others and never judged.
     """
 
     check: str

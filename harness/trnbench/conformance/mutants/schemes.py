@@ -1,8 +1,8 @@
 """Simpler schemes of comparison that others use, applied to the same outputs for the record: reported, never gates.
 
 Each takes a result, the float64 oracle, and the result of PyTorch's CPU implementation in the same precision, and says
-whether it objects. Where their authors would compare with a tensor of the result's dtype, they get the oracle rounded to
-it. Elements that rightly overflow to infinity are left out: not all of these schemes can take one.
+whether it objects. Where their authors would compare with a tensor of the result's dtype, they get the oracle rounded
+to it. Elements that rightly overflow to infinity are left out: not all of these schemes can take one.
 """
 
 from __future__ import annotations
