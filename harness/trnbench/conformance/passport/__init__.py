@@ -1,0 +1,1 @@
+"""The numerics passport: what a backend's arithmetic is like, found by small experiments. Measured, never judged."""
