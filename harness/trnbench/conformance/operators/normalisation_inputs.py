@@ -102,9 +102,9 @@ def confident(rng: Generator, shape: Shape) -> NDArray[np.float64]:
     places = rng.integers(0, shape[-1], shape[:-1])[..., None]
     others = np.logaddexp.reduce(values, axis=-1, keepdims=True)
     np.put_along_axis(values, places, 0.0, axis=-1)
-    values = values - others - np.log(1000.0)
-    np.put_along_axis(values, places, 0.0, axis=-1)
-    return values
+    shifted = np.asarray(values - others - np.log(1000.0))
+    np.put_along_axis(shifted, places, 0.0, axis=-1)
+    return shifted
 
 
 def tiny(rng: Generator, shape: Shape) -> NDArray[np.float64]:

@@ -109,7 +109,7 @@ def softmax_exact(precision: str, plan: Plan) -> Iterator[ExactSample]:
     """Equal logits, whose exponentials are all 1, and special values.
 
     With cotangents of 1 the gradient is p (1 - sum p) = 0, unless the sum stops early: at 2^8/4096 in bfloat16. A row
-    with +inf or with nothing but -inf has inf - inf in its sum: NaN (IEEE 754, 7.2); -inf beside finite logits gives +0.
+    with +inf or with nothing but -inf has inf - inf in its sum: NaN (IEEE 754, 7.2); beside finite logits -inf gives 0.
     """
     dtype = STORAGE[precision]
     shape = words(SHAPES.main)
