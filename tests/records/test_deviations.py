@@ -27,6 +27,7 @@ id = "embedding-gradient"
 checks = ["operators/embedding/backward/*"]
 looks_like = ["bf16 accumulator*"]
 precision = ["bf16"]
+suite = ["decoder"]
 reason = "Rows of one token are added in the gradient's own dtype."
 link = "https://example.org/1"
 reproduction = "three lines"
@@ -56,6 +57,7 @@ def entry(**changes: object) -> Deviation:
         link="https://example.org/1",
         reproduction="how",
         expires=datetime.date(2027, 6, 30),
+        suite=["decoder"],
     )
     return msgspec.structs.replace(plain, **changes)
 

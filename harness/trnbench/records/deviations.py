@@ -9,6 +9,7 @@ One TOML file a backend, `deviations/<backend>.toml`:
     precision = ["bf16", "fp16"]
     mode = ["eager"]
     packages = { torch = ">=2.9" }
+    suite = ["conformance"]
     reason = "PyTorch adds the rows of one token in the gradient's own dtype."
     link = "https://github.com/pytorch/pytorch/issues/1"
     reproduction = '''
@@ -45,7 +46,10 @@ FAILED = ("fail", "non-finite")
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One listed deviation; `looks_like`, `precision`, `mode`, `suite` and `packages` narrow what it excuses."""
+    """One listed deviation; `looks_like`, `precision`, `mode` and `packages` narrow what it excuses.
+
+    It speaks of cases of the conformance suite unless `suite` names others.
+    """
 
     id: str
     checks: list[str]
@@ -56,7 +60,7 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     looks_like: list[str] = []
     precision: list[str] = []
     mode: list[str] = []
-    suite: list[str] = []
+    suite: list[str] = ["conformance"]
     packages: dict[str, str] = {}
 
     def applies(self, case: Case, versions: Mapping[str, str]) -> bool:
@@ -64,7 +68,7 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return (
             (not self.precision or case.precision in self.precision)
             and (not self.mode or case.mode in self.mode)
-            and (not self.suite or case.suite in self.suite)
+            and case.suite in self.suite
             and all(
                 name in versions and SpecifierSet(wanted).contains(versions[name].partition("+")[0], prereleases=True)
                 for name, wanted in self.packages.items()
@@ -118,8 +122,9 @@ def _check(entry: Deviation, path: Path, seen: set[str]) -> None:
     for name in ("id", "reason", "link", "reproduction"):
         if not getattr(entry, name).strip():
             raise UsageError(f"{where}: key '{name}' is empty")
-    if not entry.checks:
-        raise UsageError(f"{where}: key 'checks' is empty; name at least one check or pattern")
+    for name, what in (("checks", "check or pattern"), ("suite", "suite")):
+        if not getattr(entry, name):
+            raise UsageError(f"{where}: key '{name}' is empty; name at least one {what}")
     for key, known in (("precision", PRECISIONS), ("mode", MODES)):
         for value in getattr(entry, key):
             if value not in known:

@@ -1,4 +1,4 @@
-"""What the mutation test of the checks found: one file, `mutants.json`, in a results folder.
+"""What the mutation test of the checks found: one file, `mutants/mutants.json`, in a results folder.
 
 It describes the checks and no device: which implementations broken on purpose they caught and named, whether correct
 ones passed, and what simpler schemes say of the same implementations on the same inputs. Format history, newest first:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MUTATION_VERSION = 1
-MUTATION_FILE = "mutants.json"
+MUTATION_FILE = "mutants/mutants.json"
 
 
 class MutantResult(Stored, frozen=True, kw_only=True):
@@ -88,8 +88,8 @@ def write_mutation_report(results: Path, report: MutationReport) -> Path:
     path = results / MUTATION_FILE
     data = msgspec.json.format(msgspec.json.encode(report, order="deterministic"), indent=1) + b"\n"
     try:
-        results.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=results, prefix=".", suffix=".tmp")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)

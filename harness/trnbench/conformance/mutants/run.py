@@ -41,7 +41,7 @@ def try_mutant(mutant: Mutant) -> MutantResult:
     names = [check.looks_like for check in summarise(target, judged.findings, judged.failures) if check.looks_like]
     if judged.failures:
         names.insert(0, diagnose(judged.failures, hypotheses_of(target.name)).words)
-    right = next((name for name in names if _is_one_of(name, mutant.looks_like)), None)
+    right = next((name for name in names if is_one_of(name, mutant.looks_like)), None)
     return MutantResult(
         name=mutant.name,
         subject=target.name,
@@ -54,7 +54,7 @@ def try_mutant(mutant: Mutant) -> MutantResult:
     )
 
 
-def _is_one_of(found: str, names: tuple[str, ...]) -> bool:
+def is_one_of(found: str, names: tuple[str, ...]) -> bool:
     """Whether `bf16 operands (matched residual, 0.998)` is one of the names, which carry no evidence."""
     return any(found == name or found.startswith(f"{name} (") for name in names)
 

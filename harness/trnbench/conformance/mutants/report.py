@@ -1,0 +1,57 @@
+"""The whole mutation test as one report: operators of every family, and number formats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy
+import torch
+from trnbench.conformance.mutants.formats import FORMAT_MUTANTS
+
+from trnbench.conformance.mutants import schemes
+from trnbench.conformance.mutants.registry import operator_mutants
+from trnbench.conformance.mutants.run import is_one_of, try_mutant
+from trnbench.records.ids import utc_now
+from trnbench.records.mutation import MUTATION_VERSION, MutantResult, MutationReport
+
+if TYPE_CHECKING:
+    from trnbench.conformance.mutants.formats import FormatMutant
+
+FORMATS = "formats"
+
+
+def subjects() -> list[str]:
+    """What has mutants: every operator that has some, and `FORMATS`."""
+    return [*dict.fromkeys(mutant.operator for mutant in operator_mutants()), FORMATS]
+
+
+def mutation_report(subject: str | None = None) -> MutationReport:
+    """Run every mutant, or only those of one subject. Takes minutes for all."""
+    chosen = [mutant for mutant in operator_mutants() if subject in (None, mutant.operator)]
+    results = [try_mutant(mutant) for mutant in chosen]
+    if subject in (None, FORMATS):
+        results += [try_format_mutant(mutant) for mutant in FORMAT_MUTANTS]
+    return MutationReport(
+        schema_version=MUTATION_VERSION,
+        made_at=utc_now(),
+        versions={"torch": torch.__version__, "numpy": numpy.__version__},
+        results=results,
+        schemes=schemes.WORDS,
+    )
+
+
+def try_format_mutant(mutant: FormatMutant) -> MutantResult:
+    """Judge one caster as a device's would be. Formats are compared code by code, so no other scheme applies."""
+    failed = [check for check in mutant.run() if check.verdict in ("fail", "non-finite")]
+    names = [check.looks_like for check in failed if check.looks_like]
+    right = next((name for name in names if is_one_of(name, mutant.looks_like)), None)
+    return MutantResult(
+        name=mutant.name,
+        subject=FORMATS,
+        precision="codes",
+        expected=list(mutant.looks_like),
+        tiers=["T0"] if failed else [],
+        found=right or (names[0] if names else ""),
+        named=right is not None,
+        schemes={},
+    )
