@@ -57,7 +57,7 @@ def entry(**changes: object) -> Deviation:
         link="https://example.org/1",
         reproduction="how",
         expires=datetime.date(2027, 6, 30),
-        suite=["decoder"],
+        suite=("decoder",),
     )
     return msgspec.structs.replace(plain, **changes)
 
@@ -94,7 +94,7 @@ def test_a_listed_failure_is_a_known_deviation_with_its_id(tmp_path: Path) -> No
         {"looks_like": ["fp16 accumulator*"]},
         {"precision": ["fp32"]},
         {"mode": ["compiled"]},
-        {"suite": ["conformance"]},
+        {"suite": ("conformance",)},
         {"packages": {"torch": "<2.13"}},
         {"packages": {"torch-xla": ">=2.9"}},
         {"expires": datetime.date(2026, 11, 29)},

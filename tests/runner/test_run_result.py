@@ -52,7 +52,7 @@ def entry(pattern: str) -> Deviation:
         link="https://example.org",
         reproduction="how",
         expires=datetime.date(2999, 1, 1),
-        suite=["decoder"],
+        suite=("decoder",),
     )
 
 

@@ -60,7 +60,7 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     looks_like: list[str] = []
     precision: list[str] = []
     mode: list[str] = []
-    suite: list[str] = ["conformance"]
+    suite: tuple[str, ...] = ("conformance",)
     packages: dict[str, str] = {}
 
     def applies(self, case: Case, versions: Mapping[str, str]) -> bool:
