@@ -10,6 +10,7 @@ import typer
 from trnbench.cli.booleans import StrictCommand
 from trnbench.cli.comparing import compare
 from trnbench.cli.looking import doctor, schema
+from trnbench.cli.passports import passport
 from trnbench.cli.pricing import prices
 from trnbench.cli.reporting import report
 from trnbench.cli.running import list_cases, run
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare,
     "report": report,
     "schema": schema,
+    "passport": passport,
     "prices": prices,
 }
 for name, command in COMMANDS.items():

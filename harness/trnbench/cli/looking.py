@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -90,9 +91,20 @@ def _print_machine(machine: Machine) -> None:
         print(SIMULATED_NOTICE)
 
 
-def schema() -> None:
-    """Print the JSON Schema of a record."""
-    from trnbench.cli.output import write_bytes
-    from trnbench.records.json_schema import schema_bytes
+class Kind(enum.StrEnum):
+    """What is stored, and has a schema."""
 
-    write_bytes(schema_bytes())
+    RECORD = "record"
+    PASSPORT = "passport"
+
+
+def schema(
+    kind: Annotated[
+        Kind, typer.Argument(metavar="[record|passport]", help="What to print the schema of.")
+    ] = Kind.RECORD,
+) -> None:
+    """Print the JSON Schema of a record, or of a passport."""
+    from trnbench.cli.output import write_bytes
+    from trnbench.records.json_schema import passport_schema_bytes, schema_bytes
+
+    write_bytes(schema_bytes() if kind is Kind.RECORD else passport_schema_bytes())

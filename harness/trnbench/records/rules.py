@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -17,6 +17,8 @@ from trnbench.status import Status, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from trnbench.records.schema import Environment
 
 _INDEX = re.compile(r"\[\d+\]")
 _UNKNOWN_KEY = re.compile(r"environment\.cpu\.\w+")
@@ -41,7 +43,16 @@ def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-def null_paths(record: Record) -> list[str]:
+class Explained(Protocol):
+    """Anything stored that explains its nulls: a record, or a passport."""
+
+    @property
+    def environment(self) -> Environment: ...
+    @property
+    def unknown(self) -> dict[str, str]: ...
+
+
+def null_paths(record: object) -> list[str]:
     """Paths of every null in the record, list items by index."""
     return [path for path, value in leaves(record) if value is None]
 
@@ -58,7 +69,7 @@ def check_finite(value: object) -> None:
             raise RecordError(f"{path} is {leaf}; a record holds finite numbers only, and null with a reason otherwise")
 
 
-def check_unknown(record: Record) -> None:
+def check_unknown(record: Explained) -> None:
     """Raise `RecordError` unless every null has a reason in `record.unknown` and every reason belongs to a null.
 
     A reason's path names one null (`conformance[3].value`) or, with `[*]` for every index, all nulls among the

@@ -36,13 +36,18 @@ def encode(record: Record) -> bytes:
     has the wrong type, or the record breaks a rule of the format.
     """
     check_record(record)
+    return strict_bytes(record, f"the record of case {record.case.id}")
+
+
+def strict_bytes(value: Stored, what: str) -> bytes:
+    """Any stored struct as `encode` lays out a record, without the rules that span fields; `what` begins each error."""
     try:
-        data = msgspec.json.encode(record, order="deterministic")
-        msgspec.json.decode(data, type=Record)
+        data = msgspec.json.encode(value, order="deterministic")
+        msgspec.json.decode(data, type=type(value))
     except (msgspec.ValidationError, TypeError) as error:
-        raise RecordError(f"the record of case {record.case.id} cannot be stored: {_plain(error)}") from None
+        raise RecordError(f"{what} cannot be stored: {_plain(error)}") from None
     except UnicodeEncodeError:
-        raise RecordError(f"the record of case {record.case.id} holds text that is not valid Unicode") from None
+        raise RecordError(f"{what} holds text that is not valid Unicode") from None
     return msgspec.json.format(data, indent=1) + b"\n"
 
 

@@ -27,8 +27,8 @@ from trnbench.status import TrnBenchError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NOT_RECORDS = frozenset({"schema", "local"})
-"""Folders at the top of a store that hold no records of it: the JSON Schema, and the store of local runs."""
+NOT_RECORDS = frozenset({"mutants", "schema", "local", "passports"})
+"""Folders at the top of a store that hold no records of it: JSON Schemas, the store of local runs, and passports."""
 
 MAX_NAME = 100
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -84,25 +84,9 @@ class Store:
                 f"the record of case {record.case.id} has {len(data)} bytes, mostly {_largest_part(record)}; at most "
                 f"{MAX_RECORD_BYTES} fit: store raw samples as an artifact beside it"
             )
-        folder = self.folder(record)
         stem = "-".join([compact(record.started_at), safe_name(record.run_id), safe_name(record.case.id)])
-        temporary = folder / f".{secrets.token_hex(8)}.tmp"
-        try:
-            _make_folders(folder)
-            try:
-                _write_synced(temporary, data)
-                path = _publish(temporary, folder, stem, safe_name(record.record_id))
-            finally:
-                with suppress(FileNotFoundError):
-                    temporary.unlink()
-            _sync_folder(folder)
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            problem = "the disk is full" if full else (error.strerror or str(error)).lower()
-            raise StoreError(
-                f"the record of case {record.case.id} was not written to {folder}: {problem}; nothing partial is left"
-            ) from None
-        return path
+        what = f"the record of case {record.case.id}"
+        return write_file(self.folder(record), stem, data, what=what, unique=record.record_id)
 
     def load(self) -> Loaded:
         """Read every record; a file that is none is reported by path and reason and the rest still loads.
@@ -118,7 +102,7 @@ class Store:
         first_with_id: dict[str, Path] = {}
         for path in self._candidates(rejected):
             try:
-                record = decode(_read(path), str(path))
+                record = decode(read_file(path), str(path))
             except RecordError as error:
                 rejected.append(Rejected(path=path, reason=str(error)))
                 continue
@@ -148,6 +132,29 @@ class Store:
             folders.sort()
             yield from (here / name for name in folders if (here / name).is_symlink())
             yield from (here / name for name in sorted(files) if name.endswith(".json"))
+
+
+def write_file(folder: Path, stem: str, data: bytes, *, what: str, unique: str) -> Path:
+    """Write `data` durably under `stem` in `folder`, whole or not at all; a name already taken gets `-2`, `-3`, ...
+
+    `what` is the subject of the error's sentence, `unique` names the file where the file system has no hard links.
+    Raises `StoreError` where the file system refuses; no part of the file is then left behind.
+    """
+    temporary = folder / f".{secrets.token_hex(8)}.tmp"
+    try:
+        _make_folders(folder)
+        try:
+            _write_synced(temporary, data)
+            path = _publish(temporary, folder, stem, safe_name(unique))
+        finally:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+        _sync_folder(folder)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        problem = "the disk is full" if full else (error.strerror or str(error)).lower()
+        raise StoreError(f"{what} was not written to {folder}: {problem}; nothing partial is left") from None
+    return path
 
 
 def safe_name(text: str) -> str:
@@ -221,7 +228,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
     """Bytes of a regular file of acceptable size; anything else raises `RecordError` without being opened."""
     try:
         facts = path.lstat()

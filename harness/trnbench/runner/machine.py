@@ -120,21 +120,23 @@ def probe_machine(
         if child.timed_out:
             raise BackendUnavailable(f"backend {backend} did not open within {timeout:g} s", Status.TIMEOUT)
         if not answer_file.exists():
-            raise BackendUnavailable(f"backend {backend} cannot be opened: {_how_it_ended(child)}", Status.CRASHED)
+            raise BackendUnavailable(f"backend {backend} cannot be opened: {how_it_ended(child)}", Status.CRASHED)
         answer = msgspec.json.decode(answer_file.read_bytes(), type=ProbeAnswer)
     if answer.failure is not None:
-        raise _as_error(answer.failure)
+        raise as_error(answer.failure)
     assert answer.machine is not None
     return answer.machine
 
 
-def _as_error(failure: ProbeFailure) -> TrnBenchError:
+def as_error(failure: ProbeFailure) -> TrnBenchError:
+    """The exception that a failure reported by a child means."""
     if failure.exit_code == ExitCode.USAGE:
         return UsageError(failure.message)
     return BackendUnavailable(failure.message, failure.status or Status.UNSUPPORTED)
 
 
-def _how_it_ended(child: ChildResult) -> str:
+def how_it_ended(child: ChildResult) -> str:
+    """The exit code of a child that left no answer, and the last line it printed."""
     lines = [line.strip() for line in child.output.splitlines() if line.strip()]
     last = f": {lines[-1][:300]}" if lines else ""
     return f"its process ended with code {child.returncode}{last}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trnbench.conformance.passport.instrument import Instrument, Reading, Readings, single
+from trnbench.conformance.passport.instrument import Instrument, Reading, single
 from trnbench.conformance.passport.products import EVERY, USUAL_ROWS, by_rows
 from trnbench.conformance.passport.vectors import ROW_COUNTS, TERMS, inner_products, placed
 
@@ -51,6 +51,8 @@ DIRECTIONS = {
 """By what becomes of 0.25, 0.75, -0.25 and -0.75 of the accumulator's last place."""
 
 NOT_SEEN = "no rounding seen"
+DIRECTED = frozenset(f"rounds {direction}" for direction in ("toward zero", "down", "up"))
+FLOAT32_BITS = 24
 
 
 class _Placement:
@@ -148,16 +150,14 @@ def rounding_direction(subject: Subject, precision: str, bits: int) -> tuple[str
 
 
 def _direction(responses: dict[float, float]) -> str:
-    seen = tuple(responses[fraction] for fraction in (0.25, 0.75, -0.25, -0.75))
+    seen = (responses[0.25], responses[0.75], responses[-0.25], responses[-0.75])
     direction = DIRECTIONS.get(seen)
     if direction is None:
         return f"other: 0.25, 0.75, -0.25, -0.75 ulp became {', '.join(f'{value:g}' for value in seen)}"
     if direction != "to nearest":
         return f"rounds {direction}"
-    ties = {(0.0, 2.0): "even", (1.0, 2.0): "away from zero"}.get((responses[0.5], responses[1.5]), "neither")
-    return f"rounds to nearest, ties to {ties}" if ties != "away from zero" else "rounds to nearest, ties away from zero"
-
-
+    ties = {(0.0, 2.0): "ties to even", (1.0, 2.0): "ties away from zero"}
+    return f"rounds to nearest, {ties.get((responses[0.5], responses[1.5]), 'ties either way')}"
 
 
 INSTRUMENTS: list[Instrument] = [

@@ -58,7 +58,9 @@ def _masked_row(subject: Subject, precision: str, fill: float | bool) -> Reading
         return Reading(verdict="NaN")
     if bool((row == 0).all()):
         return Reading(verdict="zeros")
-    near = float((row - mean).abs().max()) < 8.0 * float(torch.finfo(STORAGE[precision]).eps) * float(mean.abs().max() + 1)
+    near = float((row - mean).abs().max()) < 8.0 * float(torch.finfo(STORAGE[precision]).eps) * float(
+        mean.abs().max() + 1
+    )
     return Reading(verdict="mean of all values" if near else "other finite values")
 
 

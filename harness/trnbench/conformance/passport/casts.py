@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import ml_dtypes
@@ -21,6 +20,8 @@ from trnbench.conformance.passport.instrument import Instrument, Reading, Readin
 from trnbench.conformance.passport.subject import Outcomes, Question, Unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -70,7 +71,8 @@ def rounded_to(values: Floats, target: Target, direction: str) -> Floats:
     """Finite values rounded to multiples of the target's ulp, its subnormals included; overflow is not handled."""
     _, exponents = np.frexp(values)
     steps = np.exp2((np.maximum(exponents - 1, target.least) - (target.bits - 1)).astype(np.float64))
-    return ROUNDINGS[direction](values / steps) * steps
+    rounded: Floats = ROUNDINGS[direction](values / steps) * steps
+    return rounded
 
 
 def _to(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
@@ -89,9 +91,8 @@ def _read(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
 
 def inputs_for(target: Target) -> Floats:
     """float32 values, both signs: all 16-bit values, random ones, and the neighbours of every rounding boundary."""
-    codes = np.arange(65536, dtype=np.uint16)
     rng = generator("casts", 0)
-    all_values = [codes.view(ml_dtypes.bfloat16).astype(np.float64), codes.view(np.float16).astype(np.float64)]
+    all_values = [all_codes(torch.bfloat16), all_codes(torch.float16)]
     random = rng.standard_normal(32768) * np.exp2(rng.integers(-20, 18, 32768))
     steps = target.least - target.bits + 1 + np.arange(24)
     halves = np.arange(1, 2**target.bits) + 0.5
@@ -103,13 +104,19 @@ def inputs_for(target: Target) -> Floats:
     return np.unique(both[np.isfinite(both)])
 
 
+def all_codes(dtype: torch.dtype) -> Floats:
+    """Every finite value of a 16-bit format."""
+    values = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16).view(dtype).double()
+    finite: Floats = values[values.isfinite()].numpy()
+    return finite
+
+
 def casts(subject: Subject, precision: str) -> Readings:
     """A reading for every cast from `precision` ("fp32" or "bf16") to a narrower format."""
     source = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     values = {name: torch.from_numpy(inputs_for(TARGETS[name])).to(source) for name in _narrower(precision)}
     if precision == "bf16":
-        codes = np.arange(65536, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(np.float64)
-        values = dict.fromkeys(values, torch.from_numpy(codes[np.isfinite(codes)]).to(source))
+        values = dict.fromkeys(values, torch.from_numpy(all_codes(source)).to(source))
     extremes = {name: _extremes(TARGETS[name]).to(source) for name in values}
     questions = [
         Question(name=name, function=_to(TARGETS[name].dtype), inputs=(torch.cat([values[name], extremes[name]]),))
@@ -206,7 +213,9 @@ def decoding(subject: Subject, precision: str) -> Readings:
             continue
         table = np.arange(256, dtype=np.uint8).view(EIGHT_BIT[name]).astype(np.float32)
         got = outcome[0].numpy()
-        wrong = int((~((got == table) & (np.signbit(got) == np.signbit(table)) | np.isnan(got) & np.isnan(table))).sum())
+        wrong = int(
+            (~((got == table) & (np.signbit(got) == np.signbit(table)) | np.isnan(got) & np.isnan(table))).sum()
+        )
         verdict = "all codes right" if wrong == 0 else f"{wrong} of 256 codes wrong"
         readings[f"{name} to fp32"] = Reading(verdict=verdict, details={"wrong": wrong})
     return readings

@@ -179,8 +179,6 @@ def correct_rounding(subject: Subject, precision: str) -> Readings:
 INSTRUMENTS: list[Instrument] = [
     single("elementwise", "subnormals", EVERY, subnormals),
     single("elementwise", "contraction", ("fp32",), contraction),
-    Instrument(
-        group="excess precision", names=tuple(KEPT_ROUNDINGS), precisions=("bf16",), measure=excess_precision
-    ),
+    Instrument(group="excess precision", names=tuple(KEPT_ROUNDINGS), precisions=("bf16",), measure=excess_precision),
     Instrument(group="correct rounding", names=tuple(DIVISIONS), precisions=("fp32",), measure=correct_rounding),
 ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from trnbench.conformance.arithmetic import STORAGE
@@ -24,7 +25,6 @@ from trnbench.conformance.passport.subject import Unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from trnbench.conformance.passport.subject import Subject
     from trnbench.device import Scalar

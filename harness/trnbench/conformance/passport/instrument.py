@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.conformance.passport.subject import Subject, Unknown, why
+from trnbench.device import Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from trnbench.device import Scalar
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +76,7 @@ def single(group: str, name: str, precisions: Iterable[str], measure: Callable[[
 
 def number(value: float) -> Scalar:
     """A float as a record can hold it: infinities and NaN as words."""
-    return value if math.isfinite(value) else str(value)
+    return float(value) if math.isfinite(value) else str(float(value))
 
 
 def listed(items: Sequence[object]) -> str:

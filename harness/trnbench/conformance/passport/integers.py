@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from trnbench.conformance.passport.instrument import Instrument, Reading, listed, single
 from trnbench.conformance.passport.subject import Question, Unknown
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from trnbench.conformance.passport.subject import Subject
     from trnbench.device import Scalar
 
@@ -96,13 +95,9 @@ def cases() -> list[IntegerCase]:
             _int64(2, 2, 3),
         ),
         case("remainder", lambda x, y: x % y, [1, -1], _int64(-5, 5), _int64(3, -3)),
-        case(
-            "truncated division", lambda x, y: torch.div(x, y, rounding_mode="trunc"), [-2], _int64(-5), _int64(2)
-        ),
+        case("truncated division", lambda x, y: torch.div(x, y, rounding_mode="trunc"), [-2], _int64(-5), _int64(2)),
         case("right shift", lambda x: x >> 1, [-3], _int64(-5)),
-        case(
-            "integer matrix product", lambda a, b: a @ b, [2**24 + 1], _int32(2**24, 1)[None], _int32(1, 1)[:, None]
-        ),
+        case("integer matrix product", lambda a, b: a @ b, [2**24 + 1], _int32(2**24, 1)[None], _int32(1, 1)[:, None]),
         case("true division", lambda a, b: a / b, [0.5, 0.25], _int32(1, 1), _int32(2, 4)),
         case("argsort above 256", lambda x: x.argsort(), [3, 1, 0, 2], _int64(1002, 1001, 1003, 1000)),
         case("topk of close floats", lambda x: x.topk(2)[1], [2, 1], _fp32(1000.0, 1001.0, 1002.0, 999.0)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from trnbench.conformance.passport.instrument import Instrument, Reading, Readings
+from trnbench.conformance.passport.instrument import Instrument, Reading, Readings, number
 from trnbench.conformance.passport.subject import Unknown
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def _reading(outcome: tuple[Tensor, ...] | Unknown) -> Reading | Unknown:
     magnitudes = outcome[0].double().abs().reshape(len(OFFSETS), -1)
     errors = (magnitudes - 1.0).abs().amax(dim=1)
     details: dict[str, Scalar] = {
-        f"error at mean {offset:g}": error if error == error else "nan"
-        for offset, error in zip(OFFSETS, errors.tolist(), strict=True)
+        f"error at mean {offset:g}": number(error) for offset, error in zip(OFFSETS, errors.tolist(), strict=True)
     }
     worst = float(errors[OFFSETS.index(CANCELS_AT)])
     # Rounding the mean costs a two-pass variance mean^2 * 2^-48 (Chan, Golub and LeVeque 1983): nothing to be seen.

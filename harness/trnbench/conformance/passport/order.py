@@ -33,7 +33,7 @@ LONG = {"fp32": 1024, "fp16": 1024, "bf16": 256}
 
 UNITS = {"fp32": 1.0, "bf16": 1.0, "fp16": 2.0**-24}
 MASKS = {"fp32": 2.0**127, "bf16": 2.0**127, "fp16": 2.0**15}
-"""So far apart that a float32 accumulator swallows all units beside the mask; in fp16 that needs its least subnormal."""
+"""So far apart that a float32 accumulator swallows all units beside the mask; fp16 needs its least subnormal."""
 
 
 def row_sums(values: Tensor) -> Tensor:
@@ -123,7 +123,11 @@ def block_of(sizes: list[int], terms: int) -> str:
         above = sizes[index + 1 :]
         # The last block may be a shorter one.
         if all(larger == size * (2 + step) or larger == terms for step, larger in enumerate(above)):
-            return f"blocks of {size} terms" if len(above) > 1 or above[0] < terms else f"two parts, the first {size} terms"
+            return (
+                f"blocks of {size} terms"
+                if len(above) > 1 or above[0] < terms
+                else f"two parts, the first {size} terms"
+            )
     return f"irregular, {len(sizes)} sizes"
 
 

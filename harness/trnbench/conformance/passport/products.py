@@ -68,7 +68,9 @@ def by_rows(verdicts: dict[int, str]) -> str:
     )
 
 
-def _kept(products: np.ndarray[tuple[int, int], np.dtype[np.float64]], values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
+def _kept(
+    products: np.ndarray[tuple[int, int], np.dtype[np.float64]], values: np.ndarray[tuple[int], np.dtype[np.float64]]
+) -> int:
     """Significant bits up to which every row returns its value unchanged."""
     survive = (products == values).all(axis=0)
     return 1 + (len(survive) if survive.all() else int(np.argmin(survive)))
@@ -110,6 +112,14 @@ def product_exactness(subject: Subject, precision: str) -> Reading:
 
 def subnormals(subject: Subject, precision: str) -> Reading:
     """Whether a product keeps subnormal operands, subnormal results, and sums of subnormals."""
+    kept = kept_subnormals(subject, precision)
+    lost = [name for name, found in kept.items() if not found]
+    verdict = f"flushes subnormals: {listed(lost)}" if lost else "gradual underflow"
+    return Reading(verdict=verdict, details={f"subnormal {name} kept": found for name, found in kept.items()})
+
+
+def kept_subnormals(subject: Subject, precision: str) -> dict[str, bool]:
+    """For each place where a subnormal may stand in a product, whether it survives."""
     facts = torch.finfo(STORAGE[precision])
     exponent = int(math.log2(facts.tiny))
     tiny, up = 2.0 ** (exponent - 2), 2.0 ** min(40, -exponent)
@@ -131,10 +141,7 @@ def subnormals(subject: Subject, precision: str) -> Reading:
         "result": 2.0 ** (exponent - 2),
         "sum": 2.0 * tiny,
     }
-    kept = {name: bool((got[:, index] == value).all()) for index, (name, value) in enumerate(expected.items())}
-    lost = [name for name, found in kept.items() if not found]
-    verdict = f"flushes subnormals: {listed(lost)}" if lost else "gradual underflow"
-    return Reading(verdict=verdict, details={f"subnormal {name} kept": found for name, found in kept.items()})
+    return {name: bool((got[:, index] == value).all()) for index, (name, value) in enumerate(expected.items())}
 
 
 def overflow(subject: Subject, precision: str) -> Reading:

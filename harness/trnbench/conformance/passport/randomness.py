@@ -64,7 +64,11 @@ def stochastic_rounding(subject: Subject, precision: str) -> Reading:
     dtype = STORAGE[precision]
     up = rounds_up(subject, precision).double()
     share = float(up.mean())
-    details: dict[str, Scalar] = {"copies": COPIES, "share rounded up": share, "format": str(dtype).removeprefix("torch.")}
+    details: dict[str, Scalar] = {
+        "copies": COPIES,
+        "share rounded up": share,
+        "format": str(dtype).removeprefix("torch."),
+    }
     if share in (0.0, 1.0):
         return Reading(verdict=DETERMINISTIC, details=details)
     z_score = (share - FRACTION) / math.sqrt(FRACTION * (1.0 - FRACTION) / COPIES)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from trnbench.conformance.arithmetic import SIGNIFICANT_BITS, STORAGE
@@ -21,8 +22,6 @@ from trnbench.conformance.passport.products import SIXTEEN_BIT
 from trnbench.conformance.passport.subject import Outcomes, Question, Unknown, why
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from trnbench.conformance.passport.subject import Subject
 
 TERMS = 4096
@@ -94,9 +93,7 @@ def index_add(table: Tensor, indices: Tensor, source: Tensor) -> Tensor:
     return table.index_add(0, indices, source)[0]
 
 
-def layers(
-    indices: Tensor, table: Tensor, inputs: Tensor, weight: Tensor, bias: Tensor
-) -> tuple[Tensor, Tensor]:
+def layers(indices: Tensor, table: Tensor, inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """An embedding that looks one row up 4096 times, and a linear layer over 4096 equal rows."""
     return functional.embedding(indices, table), functional.linear(inputs, weight, bias)
 
@@ -188,7 +185,9 @@ def overflows(subject: Subject, precision: str) -> Readings:
     large = torch.full((4, WIDTH), LARGE, dtype=STORAGE[precision])
     outcomes = subject.ask_all(LARGE_TERMS, large)
     lost = [
-        name for name, found in outcomes.items() if not isinstance(found, Unknown) and not bool(found[0].isfinite().all())
+        name
+        for name, found in outcomes.items()
+        if not isinstance(found, Unknown) and not bool(found[0].isfinite().all())
     ]
     details = {
         name: found.reason if isinstance(found, Unknown) else number(float(found[0].flatten()[0]))

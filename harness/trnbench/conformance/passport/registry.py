@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trnbench.conformance.passport import (
     accumulator,
     attention,
@@ -19,7 +21,9 @@ from trnbench.conformance.passport import (
     scaled_products,
     special_values,
 )
-from trnbench.conformance.passport.instrument import Instrument
+
+if TYPE_CHECKING:
+    from trnbench.conformance.passport.instrument import Instrument
 
 INSTRUMENTS: list[Instrument] = [
     *products.INSTRUMENTS,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from trnbench.conformance.arithmetic import STORAGE
@@ -16,8 +17,6 @@ from trnbench.conformance.passport.products import EVERY
 from trnbench.conformance.passport.subject import Question, Unknown
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from trnbench.conformance.passport.subject import Subject
     from trnbench.device import Scalar
 
@@ -36,7 +35,9 @@ class SpecialCase(msgspec.Struct, frozen=True, kw_only=True):
     elementwise: bool = True
 
 
-def _each(name: str, function: Callable[..., Tensor], values: tuple[float, ...], *expected: float | None) -> SpecialCase:
+def _each(
+    name: str, function: Callable[..., Tensor], values: tuple[float, ...], *expected: float | None
+) -> SpecialCase:
     return SpecialCase(name=name, function=function, inputs=(values,), expected=expected)
 
 
@@ -54,12 +55,8 @@ CASES: list[SpecialCase] = [
     _each("reciprocal(0, -0)", torch.reciprocal, (0.0, -0.0), INF, -INF),
     _each("relu(nan, -inf)", torch.relu, (NAN, -INF), NAN, 0.0),
     _each("clamp(nan)", lambda x: x.clamp(0, 1), (NAN,), NAN),
-    SpecialCase(
-        name="maximum(1, nan)", function=torch.maximum, inputs=((1.0, NAN), (NAN, 1.0)), expected=(NAN, NAN)
-    ),
-    SpecialCase(
-        name="minimum(1, nan)", function=torch.minimum, inputs=((1.0, NAN), (NAN, 1.0)), expected=(NAN, NAN)
-    ),
+    SpecialCase(name="maximum(1, nan)", function=torch.maximum, inputs=((1.0, NAN), (NAN, 1.0)), expected=(NAN, NAN)),
+    SpecialCase(name="minimum(1, nan)", function=torch.minimum, inputs=((1.0, NAN), (NAN, 1.0)), expected=(NAN, NAN)),
     _each("gelu(inf)", functional.gelu, (INF,), INF),
     _each("gelu(-inf)", functional.gelu, (-INF,), None),
     _each("gelu tanh(inf)", lambda x: functional.gelu(x, approximate="tanh"), (INF,), INF),

@@ -6,6 +6,7 @@ Probes know only this interface, so that a test can put a device of known charac
 from __future__ import annotations
 
 import abc
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -106,9 +107,7 @@ class DeviceSubject(Subject):
     def seed(self, value: int) -> None:
         torch.manual_seed(value)
         if self._backend.device.type == "xla":
-            import torch_xla.core.xla_model as xla_model
-
-            xla_model.set_rng_state(value)
+            importlib.import_module("torch_xla.core.xla_model").set_rng_state(value)
 
     def _together(self, questions: Sequence[Question]) -> Outcomes:
         inputs: list[Tensor] = []

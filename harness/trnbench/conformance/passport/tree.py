@@ -7,6 +7,7 @@ number of leaves below the lowest common ancestor of i and j, and these numbers 
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -150,7 +151,7 @@ def _chains(tree: Tree) -> list[list[int]]:
 
 def _stride(chain: list[int]) -> int:
     """Distance of a chain's terms where it is always the same, else 0; 1 for a single term."""
-    steps = {later - earlier for earlier, later in zip(chain, chain[1:], strict=False)} or {1}
+    steps = {later - earlier for earlier, later in itertools.pairwise(chain)} or {1}
     return steps.pop() if len(steps) == 1 else 0
 
 
