@@ -71,7 +71,7 @@ class DeviceCaster(Caster):
 
     def decode(self, source: Format, codes: Codes) -> Floats:
         parts = []
-        for chunk in _chunks(codes):
+        for chunk in _chunks(codes, 1 << source.bits):
             if native_dtype(source) is None:
                 inputs = [torch.from_numpy(chunk.astype(np.int32)), torch.from_numpy(decode_table(source))]
                 parts.append(self._runs.alone(f"decode {source.name}", decoder(), *inputs)[0])
@@ -149,9 +149,8 @@ def _to_fp32(inputs: Tensor) -> Tensor:
     return inputs.to(torch.float32)
 
 
-def _chunks(values: Floats | Codes) -> list[Any]:
-    """Pieces of CHUNK elements, the last one filled up with zeros; a short array stays short, if it fits a table."""
-    size = CHUNK if len(values) > 256 else 256
+def _chunks(values: Floats | Codes, size: int = CHUNK) -> list[Any]:
+    """Pieces of `size` elements, the last one filled up with zeros."""
     whole = np.pad(values, (0, -len(values) % size))
     return [np.ascontiguousarray(piece) for piece in whole.reshape(-1, size)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,7 +51,7 @@ class DeviceRuns:
         if self._mode == "eager":
             return self._run(name, function, *inputs)
         if name not in self._compiled:
-            self._compiled[name] = self._backend.compile(function, self._mode)
+            self._compiled[name] = self._compile(function)
         return self._run(name, self._compiled[name], *inputs)
 
     def shared(self, kind: str, name: str, functions: dict[str, Function], *inputs: Tensor) -> Tensors:
@@ -68,9 +69,7 @@ class DeviceRuns:
         together = f"all of {kind}"
         if together not in self._compiled:
             several = tuple(members.values())
-            self._compiled[together] = self._backend.compile(
-                lambda *given: tuple(as_tuple(function(*given)) for function in several), self._mode
-            )
+            self._compiled[together] = self._compile(_together(several))
         try:
             outputs = self._run(kind, self._compiled[together], *inputs)
         except NotHere:
@@ -78,6 +77,13 @@ class DeviceRuns:
         sizes = {member: self._widths[kind, member] for member in members}
         start = sum(size for member, size in list(sizes.items())[: list(sizes).index(name)])
         return outputs[start : start + sizes[name]]
+
+    def _compile(self, function: Function) -> Function:
+        """Through the backend's compiler, with a code object of its own: TorchDynamo allows few graphs of one."""
+        code = getattr(function, "__code__", None)
+        if isinstance(function, FunctionType) and isinstance(code, CodeType):
+            function = FunctionType(code.replace(), function.__globals__, closure=function.__closure__)
+        return self._backend.compile(function, self._mode)
 
     @cached_property
     def _widths(self) -> dict[tuple[str, str], int]:
@@ -109,6 +115,15 @@ class DeviceRuns:
         if left:
             raise NotHere(f"{what} runs on the host, not on {self._backend.name}: {', '.join(left)}")
         return tuple(output.detach().cpu() for output in outputs)
+
+
+def _together(functions: tuple[Function, ...]) -> Function:
+    """One function that calls all of them with the same inputs."""
+
+    def all_of_them(*inputs: Tensor) -> tuple[Tensors, ...]:
+        return tuple(as_tuple(function(*inputs)) for function in functions)
+
+    return all_of_them
 
 
 def _flat(outputs: Any) -> Tensors:

@@ -9,7 +9,7 @@ import numpy as np
 from trnbench.conformance.formats import scalar
 from trnbench.conformance.formats.boundaries import boundary_inputs
 from trnbench.conformance.formats.caster import Caster, Floats, NotHere
-from trnbench.conformance.formats.casts import describe_decode_fault, select_model
+from trnbench.conformance.formats.casts import describe_decode_fault, name_wrong_table, select_model
 from trnbench.conformance.formats.definitions import FORMATS, Format
 from trnbench.conformance.formats.self_check import PROBE, elided_name, emulation_refusal, was_elided
 from trnbench.records.schema import Check
@@ -173,8 +173,10 @@ def judge_round_trip(caster: Caster, name: str, target: Format) -> Check:
     where = f"{float(inputs[at])!r} becomes {float(outputs[at])!r}, {float(due[at])!r} is right; {where}"
     if was_elided(inputs, outputs):
         return verdict(name, int(wrong.sum()), where, elided_name(target))
-    if not np.any(scalar.cast(outputs, target) != scalar.cast(inputs, target)):
-        return verdict(name, int(wrong.sum()), where, "excess precision: the result is rounded less than the format")
+    codes = scalar.cast(inputs, target)
+    table = name_wrong_table(codes, outputs, target)
+    if table or scalar.same_codes(target, scalar.cast(outputs, target), codes).all():
+        return verdict(name, int(wrong.sum()), where, table or "excess precision: rounded less than the format rounds")
     selection = select_model(target, inputs, scalar.cast(outputs, target))
     return verdict(name, int(wrong.sum()), where, selection.looks_like)
 
@@ -183,7 +185,10 @@ def judge_excess_precision(caster: Caster, name: str) -> Check:
     """1 + 2^-9 through bf16 is exactly 1: the self-check before emulated precision counts (field case C11)."""
     refusal = emulation_refusal(caster)
     where = refusal or f"{PROBE!r} becomes exactly 1.0 through bf16 and back"
-    return verdict(name, int(refusal is not None), where, refusal or "")
+    elided = refusal == elided_name(FORMATS["bf16"])
+    return verdict(
+        name, int(refusal is not None), where, refusal if elided and refusal else "another fault of the cast"
+    )
 
 
 def judge_repeats(caster: Caster, name: str, target: Format) -> Check:

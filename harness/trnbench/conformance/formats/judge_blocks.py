@@ -125,12 +125,10 @@ def _name_fault(one: BlockFormat, outcomes: list[_Outcome], bad: list[_Outcome])
     """Narrow explanations first: one kind of block alone, then another rule, then the elements."""
     kinds = {outcome.kind for outcome in bad}
     if kinds <= set(NOT_FINITE):
-        return (
-            "NaN lost: a block that is not finite looks finite" if "NaN" in kinds else "infinity hidden by saturation"
-        )
+        return "NaN lost: its block looks finite" if "NaN" in kinds else "infinity hidden by saturation"
     if _only_zero_blocks(one, bad):
         return "zero block scale wrong"
-    if kinds == {"subnormal"}:
+    if kinds == {"subnormal"} and all(_all_zero(one, outcome) for outcome in bad):
         return "subnormals flushed"
     return _other_rule(one, outcomes) or _scale_shift(one, bad) or _wrong_codes(one, bad) or "unexplained"
 
@@ -141,6 +139,11 @@ def _only_zero_blocks(one: BlockFormat, bad: list[_Outcome]) -> bool:
         not np.any(outcome.values.reshape(-1, one.block)[outcome.wrong.reshape(-1, one.block).any(axis=-1)])
         for outcome in bad
     )
+
+
+def _all_zero(one: BlockFormat, outcome: _Outcome) -> bool:
+    """Whether every wrong element came out as zero, of whatever scale."""
+    return not np.any(scalar.decode(one.element_format, outcome.found.codes[outcome.wrong]))
 
 
 def _other_rule(one: BlockFormat, outcomes: list[_Outcome]) -> str:

@@ -126,7 +126,8 @@ def same_codes(one: Format, found: ArrayLike, expected: ArrayLike) -> NDArray[np
 
 def same_values(found: ArrayLike, expected: ArrayLike) -> NDArray[np.bool_]:
     """Where values agree: equal with the same sign of zero, or both NaN."""
-    left, right = np.asarray(found).astype(np.float64), np.asarray(expected).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        left, right = np.asarray(found).astype(np.float64), np.asarray(expected).astype(np.float64)
     equal = (left == right) & (np.signbit(left) == np.signbit(right))
     return np.asarray(equal | (np.isnan(left) & np.isnan(right)))
 
