@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from trnbench.conformance.diagnosis.base import Diagnosis, Evidence
-from trnbench.conformance.diagnosis.generic import EMULATIONS, OUTCOMES
+from trnbench.conformance.diagnosis.generic import EMULATIONS, OUTCOMES, SIMPLEST
 from trnbench.conformance.inputs import rounded
 from trnbench.conformance.operators.base import ExactSample
 from trnbench.conformance.operators.compare import exact_mismatch
@@ -49,27 +49,31 @@ class _Match(msgspec.Struct, frozen=True):
 def diagnose(failures: list[Failure], hypotheses: list[Hypothesis]) -> Diagnosis:
     """The fault that `failures`, all of one operator in one precision, look like.
 
-    `hypotheses` are the operator's own, the simplest first; the generic ones follow by themselves. A hypothesis that
+    `hypotheses` are the operator's own, the simplest first; the generic ones join by themselves, last but for flushed
+    subnormals. A hypothesis that
     returns None for a sample neither explains it nor is refuted by it. Raises `ValueError` without any failure.
     """
     if not failures:
         raise ValueError("diagnosis: there is no failure to explain")
     samples = _selected(failures)
     names: dict[str, dict[int, _Match]] = {}
+    most = 0
     for name, attempt in _attempts(_signed(samples), hypotheses):
         found = names.setdefault(name, {})
         for place, failure in enumerate(samples):
+            # Emulations are dear: none is made of a name that can no longer catch up.
+            if sum(other < place for other in found) + len(samples) - place < most:
+                break
             match = attempt(failure)
             if match is not None and (place not in found or RANK[found[place].evidence] < RANK[match.evidence]):
                 found[place] = match
-        if len(found) == len(samples) and all(round(match.strength, 3) == 1.0 for match in found.values()):
-            # Nothing that comes later could be better, and some emulations take a second.
-            break
+        most = max(most, len(found))
     return _best({name: list(found.values()) for name, found in names.items() if found}, samples, hypotheses)
 
 
 def _best(names: dict[str, list[_Match]], samples: list[Failure], hypotheses: list[Hypothesis]) -> Diagnosis:
-    order = {hypothesis.name: place for place, hypothesis in reversed(list(enumerate(hypotheses)))}
+    ordered = [*SIMPLEST, *(hypothesis.name for hypothesis in hypotheses)]
+    order = {name: place for place, name in reversed(list(enumerate(ordered)))}
     if not names:
         return Diagnosis(
             name="unexplained",
@@ -114,15 +118,15 @@ def _selected(failures: list[Failure]) -> list[Failure]:
 def _attempts(
     constants: list[str], hypotheses: list[Hypothesis]
 ) -> Iterator[tuple[str, Callable[[Failure], _Match | None]]]:
-    """Names, each with one way to recognise it in a sample: constants, the operator's own faults, the generic ones."""
+    """Names, each with one way to recognise it in a sample: constants, then the cheap, then the dear."""
     for name in constants:
         yield name, partial(_by_constant, name)
-    for hypothesis in hypotheses:
-        yield hypothesis.name, partial(_by_hypothesis, hypothesis)
     for name, holds in OUTCOMES.items():
         yield name, partial(_by_outcome, holds)
     for name, emulation in EMULATIONS.items():
         yield name, partial(_by_emulation, emulation)
+    for hypothesis in hypotheses:
+        yield hypothesis.name, partial(_by_hypothesis, hypothesis)
 
 
 def _signed(samples: list[Failure]) -> list[str]:

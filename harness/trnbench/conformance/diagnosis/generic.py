@@ -121,6 +121,9 @@ EMULATIONS: dict[str, Callable[[Failure], Tensors | None]] = {
 }
 """By name: what would have been returned; None where the fault cannot show in this sample."""
 
+SIMPLEST: tuple[str, ...] = ("subnormals flushed", "subnormal results flushed")
+"""Named before an operator's own faults where both fit: any narrow format loses subnormals, but not them alone."""
+
 
 def _wrong(output: Tensor, right: Tensor, bound: Tensor | None) -> Tensor:
     """Elements that are not what they must be: outside the bound, or, without one, different in any bit."""

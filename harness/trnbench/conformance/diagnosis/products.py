@@ -14,6 +14,7 @@ from trnbench.conformance.diagnosis import products_emulation as emulation
 from trnbench.conformance.diagnosis.base import Hypothesis
 from trnbench.conformance.diagnosis.generic import significant, toward_zero
 from trnbench.conformance.inputs import rounded
+from trnbench.conformance.operators.products_bounds import linear_gradient_oracle
 from trnbench.conformance.operators.products_views import STRIDED, TRANSPOSED, VIEWS
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ PRODUCTS: list[tuple[str, Product]] = [
         for at_once in (128, 64, 32, 16)
     ),
     ("accumulation toward zero", emulation.narrow_sums(partial(emulation.cut, bits=24), 16)),
-    ("bf16 accumulator", emulation.narrow_sums(emulation.to_8_bits)),
-    ("fp16 accumulator", emulation.narrow_sums(emulation.to_float16)),
+    ("bf16 accumulator", emulation.serial_sums(torch.bfloat16)),
+    ("fp16 accumulator", emulation.serial_sums(torch.float16)),
 ]
 """The serial sums come last, since they are emulated term by term."""
 
@@ -122,6 +123,14 @@ def _bias_times(factor: float) -> Callable[[Tensors, str], Tensors]:
     return emulate
 
 
+def _bias_gradient_times(factor: float) -> Callable[[Tensors, Tensors, str], Tensors]:
+    def gradient(inputs: Tensors, cotangents: Tensors, precision: str) -> Tensors:
+        of_x, of_weight, of_bias = linear_gradient_oracle(inputs, cotangents)
+        return of_x, of_weight, factor * of_bias
+
+    return gradient
+
+
 def _product_rounded(inputs: Tensors, precision: str) -> Tensors:
     x, weight, bias = inputs
     product = x.double() @ weight.double().mT
@@ -129,12 +138,12 @@ def _product_rounded(inputs: Tensors, precision: str) -> Tensors:
 
 
 def _narrow_bias_gradient(inputs: Tensors, cotangents: Tensors, precision: str) -> Tensors | None:
-    x, weight, _ = inputs
     rows = cotangents[0].double().flatten(0, -2)
-    total = emulation.narrow_sums(emulation.to_8_bits)(torch.ones((1, rows.shape[0]), dtype=torch.float64), rows)
+    total = emulation.serial_sums(torch.bfloat16)(torch.ones((1, rows.shape[0]), dtype=torch.float64), rows)
     if total is None:
         return None
-    return cotangents[0].double() @ weight.double(), rows.mT @ x.double().flatten(0, -2), total[0]
+    of_x, of_weight, _ = linear_gradient_oracle(inputs, cotangents)
+    return of_x, of_weight, total[0]
 
 
 HYPOTHESES: dict[str, list[Hypothesis]] = {
@@ -143,8 +152,8 @@ HYPOTHESES: dict[str, list[Hypothesis]] = {
 HYPOTHESES[TRANSPOSED.name].insert(0, Hypothesis(name="transposed operand not transposed", emulate=_storage_as_is))
 HYPOTHESES[STRIDED.name].insert(0, Hypothesis(name="strides ignored", emulate=_without_strides))
 HYPOTHESES["linear"] = [
-    Hypothesis(name="bias dropped", emulate=_bias_times(0.0)),
-    Hypothesis(name="bias added twice", emulate=_bias_times(2.0)),
+    Hypothesis(name="bias dropped", emulate=_bias_times(0.0), gradient=_bias_gradient_times(0.0)),
+    Hypothesis(name="bias added twice", emulate=_bias_times(2.0), gradient=_bias_gradient_times(2.0)),
     Hypothesis(name="product rounded before the bias", emulate=_product_rounded),
     Hypothesis(name="bias gradient accumulated in bf16", gradient=_narrow_bias_gradient),
     *(_of_linear(fault, product) for fault, product in PRODUCTS),

@@ -16,8 +16,11 @@ from trnbench.conformance.diagnosis.generic import significant
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LONGEST = 4608
+LONGEST = 2304
 """Steps up to which a sum is emulated one by one; longer ones would take minutes and show no more than short ones."""
+
+MOST_TERMS = 2**21
+"""Products whose terms are all held at once, 8 bytes each."""
 
 TILE = 128
 """Terms whose sum is kept before it is added elsewhere."""
@@ -32,12 +35,6 @@ def cut(values: Tensor, bits: int) -> Tensor:
 def to_8_bits(values: Tensor) -> Tensor:
     """A bfloat16 accumulator, but for the ends of its range."""
     return significant(values, 8)
-
-
-def to_float16(values: Tensor) -> Tensor:
-    """A float16 accumulator: 11 bits, infinite from 65520 on."""
-    short = significant(values, 11)
-    return torch.where(short.abs() >= 2.0**16, torch.sign(short) * torch.inf, short)
 
 
 def as_bfloat16(values: Tensor) -> Tensor:
@@ -67,17 +64,30 @@ def in_three(left: Tensor, right: Tensor) -> Tensor:
     return a @ b + a @ rest_b + rest_a @ b
 
 
-def narrow_products(left: Tensor, right: Tensor) -> Tensor:
-    """Every product rounded to 8 bits, sums exact."""
-    total = torch.zeros(left.shape[:-1] + right.shape[-1:], dtype=torch.float64)
-    for start in range(0, left.shape[-1], TILE):
-        step = slice(start, start + TILE)
-        terms = left[..., step].unsqueeze(-1) * right[..., step, :].unsqueeze(-3)
-        total = total + significant(terms, 8).sum(-2)
-    return total
+def narrow_products(left: Tensor, right: Tensor) -> Tensor | None:
+    """Every product rounded to bfloat16, sums exact. (Products of float32 numbers are rounded to float32 before.)"""
+    if left.shape[-1] * left.shape[-2] * right.shape[-1] > MOST_TERMS:
+        return None
+    terms = left.float().unsqueeze(-1) * right.float().unsqueeze(-3)
+    return terms.bfloat16().double().sum(-2)
 
 
-def narrow_sums(rounding: Callable[[Tensor], Tensor], at_once: int = 1) -> Callable[[Tensor, Tensor], Tensor | None]:
+def serial_sums(dtype: torch.dtype) -> Callable[[Tensor, Tensor], Tensor | None]:
+    """One term after the other, each sum rounded to float32 and then to `dtype`."""
+
+    def emulate(left: Tensor, right: Tensor) -> Tensor | None:
+        if left.shape[-1] > LONGEST:
+            return None
+        a, b = left.float(), right.float()
+        total = torch.zeros(a.shape[:-1] + b.shape[-1:], dtype=dtype)
+        for k in range(a.shape[-1]):
+            total = torch.addcmul(total.float(), a[..., k, None], b[..., k, None, :]).to(dtype)
+        return total.double()
+
+    return emulate
+
+
+def narrow_sums(rounding: Callable[[Tensor], Tensor], at_once: int) -> Callable[[Tensor, Tensor], Tensor | None]:
     """Sums rounded after every `at_once` exact terms, in the order of K."""
 
     def emulate(left: Tensor, right: Tensor) -> Tensor | None:

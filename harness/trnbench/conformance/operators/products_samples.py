@@ -90,6 +90,8 @@ def sizes(operator: str, plan: Plan) -> list[tuple[Size, tuple[str, ...]]]:
         found += [(size, FEW) for size in SEVERAL[operator]]
     if plan.shapes == "all":
         found += [(size, INPUTS) for size in ALL[operator]]
+    if plan.inputs:
+        found = [(size, tuple(name for name in names if name in plan.inputs)) for size, names in found]
     return found
 
 
@@ -167,7 +169,7 @@ def linear_samples(precision: str, plan: Plan) -> Iterator[Sample]:
     rounded before the bias is added shows in every digit that is left."""
     for seed in plan.seeds:
         for size, names in sizes("linear", plan):
-            for name in (*names, "cancelling bias"):
+            for name in names if plan.inputs else (*names, "cancelling bias"):
                 x, weight = pair("gaussian" if name == "cancelling bias" else name, ((), *_rows(size)), precision, seed)
                 if name == "cancelling bias":
                     bias = rounded(-(x[0].double() @ weight.double()).numpy(), x.dtype)

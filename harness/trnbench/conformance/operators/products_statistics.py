@@ -31,7 +31,7 @@ def repeated(
 
     The latter needs another shape, so plans of one shape leave it out, and it is asked of "matmul" and "linear" only.
     """
-    one = Plan(seeds=plan.seeds[:1], shapes="one")
+    one = Plan(seeds=plan.seeds[:1], shapes="one", inputs=("gaussian",))
     samples = linear_samples(precision, one) if operator == "linear" else view_samples(VIEWS[operator], precision, one)
     sample = next(samples)
     first = implementation.forward(sample.inputs)
