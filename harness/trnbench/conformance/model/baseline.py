@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import platform
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ import msgspec
 import torch
 
 from trnbench.backends.switches import numerics_switches
+from trnbench.conformance.cache import cache_folder, keep, read_kept
 from trnbench.conformance.model.errors import relative_error, worst_row_error
 from trnbench.conformance.model.permute import permutation, permute, restore
 from trnbench.conformance.model.runs import Weights, decoder_with, infer_once, train_once
@@ -87,12 +86,12 @@ def inference_results(steps: int, logits: torch.Tensor) -> Results:
 def find_baseline(subject: Subject) -> Baseline:
     """The baseline of what a device was given, from the cache or computed now and kept there."""
     key = _key(subject)
-    path = cache_folder() / f"{key}.pt"
+    path = cache_folder("baselines") / f"{key}.pt"
     try:
-        return _unpack(path.read_bytes())
+        return _unpack(read_kept(path))
     except (OSError, ValueError):
         baseline = compute_baseline(subject, digest=key)
-    _keep(path, baseline)
+    keep(path, _pack(baseline))
     return baseline
 
 
@@ -127,7 +126,7 @@ def _compute(subject: Subject, digest: str) -> Baseline:
 def _permuted_run(subject: Subject, variant: Variant, seed: int) -> Results:
     scope = subject.scope
     orders = permutation(scope.preset, seed)
-    own = _operands(subject.weights, subject.compute_dtype) if variant.compute_dtype else subject.weights
+    own = operands(subject.weights, subject.compute_dtype) if variant.compute_dtype else subject.weights
     dtype = variant.compute_dtype or subject.compute_dtype
     model = decoder_with(scope.preset, permute(own, orders), dtype, variant.attention, scope.positions)
     with variant.mode():
@@ -137,17 +136,12 @@ def _permuted_run(subject: Subject, variant: Variant, seed: int) -> Results:
     return results
 
 
-def _operands(weights: Weights, compute_dtype: torch.dtype) -> Weights:
+def operands(weights: Weights, compute_dtype: torch.dtype) -> Weights:
     """Matrices rounded to the compute dtype as the model rounds them where it multiplies, held in float32."""
     return {
         name: (weight.to(compute_dtype) if weight.ndim == 2 else weight).to(torch.float32)
         for name, weight in weights.items()
     }
-
-
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/trnbench/baselines`, by default under `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trnbench" / "baselines"
 
 
 def _key(subject: Subject) -> str:
@@ -180,31 +174,12 @@ def _key(subject: Subject) -> str:
 def _pack(baseline: Baseline) -> bytes:
     stream = io.BytesIO()
     torch.save({"oracle": baseline.oracle, "errors": baseline.errors, "digest": baseline.digest}, stream)
-    return hashlib.sha256(stream.getvalue()).digest() + stream.getvalue()
+    return stream.getvalue()
 
 
 def _unpack(data: bytes) -> Baseline:
-    """Raises `ValueError` where the content does not match its own checksum: a cut or foreign file."""
-    if hashlib.sha256(data[32:]).digest() != data[:32]:
-        raise ValueError("a cached baseline does not match its checksum")
-    stored = torch.load(io.BytesIO(data[32:]), weights_only=True)
+    stored = torch.load(io.BytesIO(data), weights_only=True)
     return Baseline(oracle=stored["oracle"], errors=stored["errors"], digest=stored["digest"])
-
-
-def _keep(path: Path, baseline: Baseline) -> None:
-    """Write atomically; a full disk or a read-only home costs the cache, never the check."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(_pack(baseline))
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError:
-        return
 
 
 def floor_groups(errors: Mapping[str, Mapping[str, Any]]) -> int:
