@@ -34,16 +34,16 @@ def running_sum(terms: Tensor, dtype: torch.dtype, lanes: int = 1) -> Tensor:
     `lanes` sums run side by side, each through every `lanes`-th column, and are added to each other in turn.
     """
     columns = terms.shape[-1]
-    padded = torch.nn.functional.pad(terms, (0, -columns % lanes)).numpy().astype(_NUMPY[dtype])
-    table = padded.reshape(*terms.shape[:-1], -1, lanes)
-    with np.errstate(over="ignore"):
+    padded = torch.nn.functional.pad(terms, (0, -columns % lanes)).numpy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        table = padded.astype(_NUMPY[dtype]).reshape(*terms.shape[:-1], -1, lanes)
         partial = np.add.accumulate(table, axis=-2)[..., -1, :]
         total = np.add.accumulate(partial, axis=-1)[..., -1:]
     return torch.from_numpy(total.astype(np.float32))
 
 
 def sum_over_rows(values: Tensor, dtype: torch.dtype, parts: int = 1) -> Tensor:
-    """float32 values [..., n] added up over all rows to [n] in a `dtype` that each addition rounds to.
+    """float32 values [..., n] added up over all rows to [n], each addition rounded to `dtype`.
 
     The rows are cut into `parts`, as threads share them, each with a sum of its own; these are added in float32.
     """
@@ -51,6 +51,8 @@ def sum_over_rows(values: Tensor, dtype: torch.dtype, parts: int = 1) -> Tensor:
     total = torch.zeros(values.shape[-1])
     size = -(-len(rows) // parts)
     for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        total += running_sum(part.T.contiguous(), dtype).squeeze(-1)
+        register = torch.zeros(values.shape[-1])
+        for row in rows[start : start + size]:
+            register = (register + row).to(dtype).float()
+        total += register
     return total

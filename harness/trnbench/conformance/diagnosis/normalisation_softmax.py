@@ -16,7 +16,7 @@ from trnbench.conformance.diagnosis.normalisation_narrow import FORMATS, rounder
 if TYPE_CHECKING:
     from trnbench.conformance.implementation import Tensors
 
-LANES = (1, 8, 16, 128)
+LANES = (1, 8, 128)
 """How many sums may run side by side in an accumulator that is too narrow: their order shows in the result."""
 
 

@@ -118,7 +118,8 @@ def softmax_gradient_bound(inputs: Tensors, cotangents: Tensors, arithmetic: Ari
       error) scales t as a whole, so it counts once with |t|; the rest, exponentials and the rounding to the dtype, adds
       up as `spread` says. The products and their sum add growth(n) sum_j p_j |g_j|.
     * dx: b_i |g_i - t| + (p_i + b_i) (error of t), then at most three roundings of terms no larger than p (|g| + |t|),
-      for p g - p t is also permitted, and the rounding of the result.
+      for p g - p t is also permitted (products
+      that may underflow), and the rounding of the result.
     """
     (x,), (g,) = inputs, cotangents
     known = row(x, arithmetic)
@@ -135,7 +136,7 @@ def softmax_gradient_bound(inputs: Tensors, cotangents: Tensors, arithmetic: Ari
     total_error += arithmetic.growth(x.shape[-1]) * magnitude + flushed * (1.0 + cotangent.abs().amax(-1, keepdim=True))
     gradient = p * (cotangent - total)
     error = saved * (cotangent - total).abs() + (p + saved) * (total_error + flushed)
-    error += 3.0 * unit * (p + saved) * (cotangent.abs() + total.abs())
+    error += 3.0 * unit * (p + saved) * (cotangent.abs() + total.abs()) + 3.0 * float32_underflow(arithmetic)
     return (error + arithmetic.output_unit * (gradient.abs() + error) + arithmetic.smallest,)
 
 
