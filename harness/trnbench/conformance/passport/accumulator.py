@@ -41,7 +41,7 @@ FP16_SCALE = 2.0**15
 
 WIDTH_NAMES = {8: "bf16 accumulator", 11: "fp16 accumulator", 24: "fp32 accumulator", 53: "fp64 accumulator"}
 
-FRACTIONS = (0.25, 0.5, 0.75, 1.5, -0.25, -0.5, -0.75, -1.5)
+FRACTIONS = (0.25, 0.5, 0.75, 1.0, 1.5, -0.25, -0.5, -0.75, -1.0, -1.5)
 DIRECTIONS = {
     (0.0, 1.0, 0.0, -1.0): "to nearest",
     (0.0, 0.0, 0.0, 0.0): "toward zero",
@@ -150,6 +150,9 @@ def rounding_direction(subject: Subject, precision: str, bits: int) -> tuple[str
 
 
 def _direction(responses: dict[float, float]) -> str:
+    if (responses[1.0], responses[-1.0]) != (1.0, -1.0):
+        # A narrower accumulator loses the whole last place, which would pass for truncation.
+        return "narrower: its last place is not there"
     seen = (responses[0.25], responses[0.75], responses[-0.25], responses[-0.75])
     direction = DIRECTIONS.get(seen)
     if direction is None:

@@ -122,7 +122,7 @@ def block_of(sizes: list[int], terms: int) -> str:
     for index, size in enumerate(sizes[:-1]):
         above = sizes[index + 1 :]
         # The last block may be a shorter one.
-        if all(larger == size * (2 + step) or larger == terms for step, larger in enumerate(above)):
+        if all(larger == min(size * (2 + step), terms) for step, larger in enumerate(above)):
             return (
                 f"blocks of {size} terms"
                 if len(above) > 1 or above[0] < terms
