@@ -66,7 +66,7 @@ def _two_level_quantiser(one: BlockFormat, powers: Powers) -> Callable[[Tensor],
         finite = magnitude <= torch.finfo(torch.float32).max
         usable = finite.all()
         amax = torch.where(finite, magnitude, torch.zeros_like(magnitude)).amax(dim=-1)
-        largest = amax.amax()
+        largest = amax.reshape(-1).amax(dim=0)
         # Tensors as divisors, so that no compiler multiplies by a rounded reciprocal instead.
         tensor_scale = largest / torch.full_like(largest, scale.max * element.max)
         tensor_scale = torch.where(largest > 0.0, tensor_scale, torch.ones_like(tensor_scale))

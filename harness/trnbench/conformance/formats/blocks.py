@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 Codes = np.ndarray[Any, np.dtype[np.int64]]
 
 BLOCKS_PER_KIND = 8
-"""Blocks of each random kind in `block_inputs`."""
+"""Rows of each random kind in `block_inputs`."""
+
+WIDTH = 64
+"""Of every row: two MX blocks, four of NVFP4; one shape for all, so that compiling devices compile once."""
 
 
 class Quantised(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,20 +132,19 @@ def wrong_elements(one: BlockFormat, found: Quantised, due: Quantised) -> NDArra
 
 
 def block_inputs(one: BlockFormat, seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """fp32 arrays of shape (rows, 2 blocks) by name; each is quantised for itself.
+    """fp32 arrays of shape (rows, WIDTH) by name; each is quantised for itself.
 
     "ordinary": gaussian, uniform and wide-range blocks, largest magnitudes on and beside every edge of a scale rule,
     one outlier, ties between elements; "zero": both zeros; "tiny" and "huge": the ends of normal fp32 numbers;
     "subnormal": below 2^-126, where a device that flushes shows it; "NaN" and "infinity": one such element a row.
     """
     rng = generator(f"blocks {one.name}", seed)
-    width = 2 * one.block
-    shape = (BLOCKS_PER_KIND, width)
+    shape = (BLOCKS_PER_KIND, WIDTH)
     powers = np.exp2(rng.integers(-6, 7, (BLOCKS_PER_KIND, 1)))
     outlier = rng.standard_normal(shape)
     outlier[:, 3] *= 1e4
     ordinary = [rng.standard_normal(shape), rng.uniform(-1.0, 1.0, shape), rng.standard_normal(shape) * powers, outlier]
-    ordinary += [_edges(one, rng, width), _ties(one, rng, width)]
+    ordinary += [_edges(one, rng), _ties(one, rng)]
     # Two levels divide by 2688 and more: start where their quotients stay normal numbers too.
     lowest = -100 if one.rule == "two-level" else -126
     near_tiny = np.exp2(rng.integers(lowest, lowest + 16, shape)) * rng.choice([-1.0, 1.0], shape)
@@ -154,7 +156,7 @@ def block_inputs(one: BlockFormat, seed: int = 0) -> dict[str, NDArray[np.float3
     half_zero[:, : one.block] = np.copysign(0.0, half_zero[:, : one.block])
     kinds = {
         "ordinary": np.concatenate(ordinary),
-        "zero": np.concatenate([np.zeros((1, width)), -np.zeros((1, width)), half_zero]),
+        "zero": np.concatenate([np.zeros((1, WIDTH)), -np.zeros((1, WIDTH)), half_zero]),
         "tiny": near_tiny,
         "huge": near_huge,
         "subnormal": rng.uniform(-1.0, 1.0, shape) * np.finfo(np.float32).tiny,
@@ -164,22 +166,22 @@ def block_inputs(one: BlockFormat, seed: int = 0) -> dict[str, NDArray[np.float3
     return {name: np.asarray(values, dtype=np.float32) for name, values in kinds.items()}
 
 
-def _edges(one: BlockFormat, rng: np.random.Generator, width: int) -> NDArray[np.float64]:
+def _edges(one: BlockFormat, rng: np.random.Generator) -> NDArray[np.float64]:
     """Rows whose largest magnitude lies on, just below and just above the edges of all rules: 2^k and max * 2^k."""
     element = one.element_format
     edges = np.array([1.0, element.max * 2.0**-element.max_exponent], dtype=np.float32)
     nearby = np.concatenate([np.nextafter(edges, np.float32(0)), edges, np.nextafter(edges, np.float32(np.inf))])
-    rows = rng.uniform(-0.9, 0.9, (len(nearby), width))
+    rows = rng.uniform(-0.9, 0.9, (len(nearby), WIDTH))
     rows[:, 0] = nearby
     rows[:, one.block] = -nearby * 8.0
     return np.asarray(rows)
 
 
-def _ties(one: BlockFormat, rng: np.random.Generator, width: int) -> NDArray[np.float64]:
+def _ties(one: BlockFormat, rng: np.random.Generator) -> NDArray[np.float64]:
     """Blocks whose elements are midpoints of neighbouring element values, the largest power of two among them."""
     element = one.element_format
     numbers = decode(element, np.arange(element.max_code + 1))
     middles = np.append((numbers[:-1] + numbers[1:]) / 2.0, numbers)
-    rows = rng.choice(middles, (BLOCKS_PER_KIND, width)) * rng.choice([-1.0, 1.0], (BLOCKS_PER_KIND, width))
+    rows = rng.choice(middles, (BLOCKS_PER_KIND, WIDTH)) * rng.choice([-1.0, 1.0], (BLOCKS_PER_KIND, WIDTH))
     rows[:, 0], rows[:, one.block] = 2.0**element.max_exponent, 2.0**element.max_exponent
     return np.asarray(rows)
