@@ -20,6 +20,7 @@ from trnbench.conformance.operators.indexing_integer_values import (
     filled,
     pairs,
     random_integers,
+    random_pairs,
     toward_zero,
     two_numbers,
     whole,
@@ -93,9 +94,7 @@ def _divisions(dtype: torch.dtype, plan: Plan) -> NamedInputs:
         (filled([*EDGES[dtype], *(-edge for edge in EDGES[dtype])], dtype), filled((1, 3, 7, -10), dtype)),
     )
     bits = 30 if dtype == INT32 else 62
-    for (_, x), (_, y) in zip(
-        random_integers(dtype, plan, "x", bits), random_integers(dtype, plan, "y", bits // 2), strict=True
-    ):
+    for x, y in random_pairs(dtype, plan, bits, bits // 2):
         yield "random integers", (x, torch.where(y == 0, 1, y))
 
 

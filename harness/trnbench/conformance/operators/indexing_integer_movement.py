@@ -19,6 +19,7 @@ from trnbench.conformance.operators.indexing_integer_values import (
     NamedInputs,
     filled,
     random_integers,
+    random_pairs,
     wrapped,
 )
 
@@ -44,9 +45,7 @@ def _sums(dtype: torch.dtype, plan: Plan) -> NamedInputs:
     if dtype == INT64:
         yield "beyond 2^31 and 2^53", (filled((2**31 - 1, 2**31, 3), dtype), filled((2**52 + 1, 1), dtype))
     bits = 24 if dtype == INT32 else 52
-    for (_, x), (_, y) in zip(
-        random_integers(dtype, plan, "x", bits), random_integers(dtype, plan, "y", bits), strict=True
-    ):
+    for x, y in random_pairs(dtype, plan, bits, bits):
         yield "random integers", (x, y)
 
 
@@ -64,9 +63,7 @@ def _products(dtype: torch.dtype, plan: Plan) -> NamedInputs:
     yield "beyond 2^24", (filled((2**24, 1, 3, 2**12), dtype), filled((1,), dtype))
     if dtype == INT64:
         yield "beyond 2^31", (filled((2**31, 1, 3, 2**40), dtype), filled((1,), dtype))
-    for (_, x), (_, y) in zip(
-        random_integers(dtype, plan, "x", 16), random_integers(dtype, plan, "y", 11), strict=True
-    ):
+    for x, y in random_pairs(dtype, plan, 16, 11):
         yield "random integers", (x, y)
 
 

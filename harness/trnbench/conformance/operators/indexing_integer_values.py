@@ -73,9 +73,7 @@ OTHERS: tuple[int, ...] = (1, -1, 3, 0, 7, -5, 2, 11)
 def two_numbers(dtype: torch.dtype, plan: Plan) -> NamedInputs:
     yield "ends of fp32, int32 and fp64", (filled(EDGES[dtype], dtype), filled(OTHERS, dtype))
     bits = 30 if dtype == INT32 else 62
-    for (_, x), (_, y) in zip(
-        random_integers(dtype, plan, "x", bits), random_integers(dtype, plan, "y", 12), strict=True
-    ):
+    for x, y in random_pairs(dtype, plan, bits, 12):
         yield "random integers", (x, y)
 
 

@@ -29,7 +29,9 @@ NEAR_EPSILON = 2.0**-17
 """7.6e-6, beside an epsilon of 1e-5: there it matters where epsilon stands."""
 
 
-def adamw(weight: Tensor, gradient: Tensor, mean: Tensor, variance: Tensor, step: Tensor) -> Tensors:
+def adamw(
+    weight: Tensor, gradient: Tensor, mean: Tensor, variance: Tensor, step: Tensor, *, rate: float = LEARNING_RATE
+) -> Tensors:
     """Weight, mean and variance after one step; weight and gradient [n] in any dtype, state [n] and step [1] float32.
 
     As torch.optim.AdamW with capturable=True, which keeps the step on the device.
@@ -39,7 +41,7 @@ def adamw(weight: Tensor, gradient: Tensor, mean: Tensor, variance: Tensor, step
     variance = BETAS[1] * variance + (1.0 - BETAS[1]) * gradient * gradient
     corrections = 1.0 - BETAS[0] ** step, 1.0 - BETAS[1] ** step
     denominator = variance.sqrt() / corrections[1].sqrt() + EPSILON
-    wide = wide * (1.0 - LEARNING_RATE * WEIGHT_DECAY) - LEARNING_RATE / corrections[0] * (mean / denominator)
+    wide = wide * (1.0 - rate * WEIGHT_DECAY) - rate / corrections[0] * (mean / denominator)
     return wide.to(weight.dtype), mean, variance
 
 

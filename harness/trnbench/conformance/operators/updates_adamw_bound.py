@@ -51,7 +51,7 @@ def _correction_error(beta: float, step: float, arithmetic: Arithmetic) -> float
     |t log beta| (e_log + 2 u), the exponential e_exp; the difference rounds once more.
     """
     exponent = abs(step * math.log(beta))
-    power = beta**step
+    power = math.pow(beta, step)
     relative = step * UNIT + exponent * (arithmetic.function("log") + 2.0 * UNIT) + arithmetic.function("exp")
     return relative * power / (1.0 - power) + UNIT
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from trnbench.conformance.inputs import make
 from trnbench.conformance.operators.base import ExactSample, Operator, Plan, Sample
+from trnbench.conformance.operators.updates_adamw import adamw
 from trnbench.conformance.operators.updates_adamw_bound import Step, adamw_bound, adamw_exactly
 from trnbench.workloads.training import BETAS, EPSILON, LEARNING_RATE, WEIGHT_DECAY
 
@@ -27,9 +28,17 @@ def warm_up(step: int) -> float:
     return LEARNING_RATE * step / STEPS
 
 
-@torch.compiler.disable
 def optimize(weight: Tensor, *gradients: Tensor) -> Tensor:
-    """Weight [n] after one step for each gradient. Not compiled: the step's Python state is the optimizer's own."""
+    """Weight [n] after one step for each gradient, by torch.optim.AdamW.
+
+    A compiler that insists on one graph cannot trace the optimizer's Python state: it gets the same steps as tensors.
+    """
+    if torch.compiler.is_compiling():
+        mean, variance = torch.zeros_like(weight), torch.zeros_like(weight)
+        for step, gradient in enumerate(gradients, start=1):
+            count = torch.full((1,), float(step), device=weight.device)
+            weight, mean, variance = adamw(weight, gradient, mean, variance, count, rate=warm_up(step))
+        return weight
     parameter = weight.detach().clone().requires_grad_()
     optimizer = torch.optim.AdamW(
         [parameter], lr=warm_up(1), betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, foreach=False
