@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 
 from trnbench.conformance.model import judge
 from trnbench.conformance.model.baseline import Results, find_baseline, inference_results, training_results
+from trnbench.conformance.model.comparables import reported_checks
+from trnbench.conformance.model.errors import relative_error
 from trnbench.conformance.model.finite import first_nonfinite, first_nonfinite_layer
 from trnbench.conformance.model.optimizer import step_error
+from trnbench.conformance.model.real import has_trained_weights, text_batch, trained_model
 from trnbench.conformance.model.runs import OptimizerResult, infer_once, optimize_once, train_once
 from trnbench.conformance.model.scope import Scope, Subject, choose_scope, harden
 from trnbench.workloads.data import token_batch
@@ -51,6 +55,37 @@ def check_case(case: Case, backend: Backend) -> list[Check]:
         return judge_results(subject, model, results, optimize_once(model, backend.materialize))
     inferred = infer_once(model, subject.batch, scope.decode_steps, compile_function, backend.materialize)
     return judge_results(subject, model, inference_results(scope.decode_steps, inferred.logits), None)
+
+
+def check_model(case: Case, backend: Backend) -> list[Check]:
+    """Logits, loss, every gradient and one optimizer step of the preset `case.workload`, and AWS's own measures.
+
+    Trained weights and a text where the preset has them, else weights and tokens from a seed. Raises
+    `CaseError(SKIPPED)` where trained weights are not installed, and whatever the device raises.
+    """
+    scope = choose_scope(msgspec.structs.replace(case, phase="train_step"), preset(case.workload))
+    trained = has_trained_weights(case.workload)
+    if trained:
+        own = trained_model(scope.preset, case.precision, backend.device, inference=False, positions=scope.positions)
+        subject = msgspec.structs.replace(take_subject(scope, own), batch=text_batch(scope))
+    else:
+        own = checked_model(scope, backend.device)
+        subject = take_subject(scope, own)
+
+    def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
+        return backend.compile(function, case.mode)
+
+    once = train_once(own, subject.batch, scope.case.micro_batch, compile_function, backend.materialize)
+    results = training_results(once.loss, once.logits, once.gradients)
+    checks = judge_results(subject, own, results, optimize_once(own, backend.materialize))
+    renamed = [msgspec.structs.replace(check, check=f"model/{check.check}") for check in checks]
+    if any(check.verdict == "non-finite" for check in checks):
+        return renamed
+    baseline = find_baseline(subject)
+    oracle = baseline.oracle["logits"]["logits"]
+    established = next(iter(baseline.errors["logits"]["logits"]["whole"].values()))
+    error = relative_error(once.logits, oracle)
+    return renamed + reported_checks(once.logits, oracle, error, established, level="model", where=scope.words)
 
 
 def checked_model(scope: Scope, device: torch.device | str) -> Decoder:
