@@ -106,7 +106,7 @@ class DeviceSubject(Subject):
 
     def seed(self, value: int) -> None:
         torch.manual_seed(value)
-        if self._backend.device.type == "xla":
+        if torch.device(self._backend.device).type == "xla":
             importlib.import_module("torch_xla.core.xla_model").set_rng_state(value)
 
     def _together(self, questions: Sequence[Question]) -> Outcomes:
