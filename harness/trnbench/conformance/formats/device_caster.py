@@ -1,7 +1,7 @@
 """A backend's device as a caster: its own dtypes where it has them, arithmetic in fp32 where it does not.
 
-All inputs of a function have one shape, and in compiled modes all formats share one graph a question, since each graph
-costs seconds: what is compiled is then ten graphs and not a hundred.
+All inputs of a function have one shape, and in compiled modes the casts of all formats share one graph, since each
+costs seconds. Block quantisers do not: C++ compilers take minutes over all of them at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trnbench.conformance.arithmetic import STORAGE
 from trnbench.conformance.formats.block_emulation import block_dequantiser, block_quantiser
-from trnbench.conformance.formats.block_formats import BLOCK_FORMATS, BlockFormat
+from trnbench.conformance.formats.block_formats import BlockFormat
 from trnbench.conformance.formats.blocks import Quantised
 from trnbench.conformance.formats.caster import Caster, Codes, Floats, NotHere
 from trnbench.conformance.formats.definitions import FORMATS, Format
@@ -97,9 +97,8 @@ class DeviceCaster(Caster):
     def quantise(self, target: BlockFormat, values: Floats) -> Quantised:
         rows = len(values)
         padded = np.concatenate([values, np.zeros((ROWS - rows, values.shape[1]), dtype=np.float32)])
-        powers = self._runs.powers
-        functions = {name: block_quantiser(one, powers) for name, one in BLOCK_FORMATS.items()}
-        outputs = self._runs.shared("quantise", target.name, functions, torch.from_numpy(padded))
+        function = block_quantiser(target, self._runs.powers)
+        outputs = self._runs.alone(f"quantise {target.name}", function, torch.from_numpy(padded))
         codes, scales, tensor_scale = outputs
         return Quantised(
             codes=codes[:rows].numpy().astype(np.int64),

@@ -80,7 +80,7 @@ def _once(values: Floats, target: Format) -> NDArray[Any]:
     tie = (index < len(middles)) & (middles[np.minimum(index, len(middles) - 1)] == magnitude)
     index = np.where(tie & (index % 2 == 1), index + 1, index)
     codes = index | (np.signbit(values).astype(np.int64) << (target.bits - 1))
-    codes = np.where(np.isnan(values), target.nan_code, codes)
+    codes = np.where(np.isnan(values), target.nan_code or 0, codes)
     return np.asarray(codes.astype(_unsigned(dtype)).view(dtype))
 
 
