@@ -83,7 +83,7 @@ def _scaled(inputs: Tensors, factors: list[Tensor]) -> Tensors:
 
 
 def _factor(norm: Tensor, epsilon: float = CLIP_EPSILON) -> Tensor:
-    return (CLIP_NORM / (norm.double() + epsilon)).clamp(max=1.0)
+    return torch.clamp(CLIP_NORM / (norm.double() + epsilon), max=1.0)
 
 
 def _per_tensor(inputs: Tensors, precision: str) -> Tensors:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 UPDATES = "learning/updates arrive"
 LOST = "updates lost: round to nearest swallows them"
-FROZEN = "weights never move"
+FROZEN = "updates lost: no weight ever moves"
 NO_GRADIENT = "no gradient arrives"
 SMALL = "updates are too small"
 CONFIDENCE = 0.95

@@ -100,6 +100,10 @@ def _scatter_backwards_narrow(start: Tensor, index: Tensor, values: Tensor) -> T
     return torch.from_numpy(target)
 
 
+def _scatter_gradients(inputs: Tensors, cotangents: Tensors) -> Tensors:
+    return cotangents[0], cotangents[0].gather(0, inputs[1])
+
+
 def _add_in_halves(start: Tensor, index: Tensor, values: Tensor) -> Tensor:
     """Two halves of the values into accumulators of their own, as two cores would."""
     half = len(index) // 2
@@ -200,7 +204,11 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant("index add by assignment", "index add", "fp32", _made(_add_assigned), "repeated indices dropped"),
     _mutant(
-        "scatter add in fp16", "scatter add", "fp16", _made(_scatter_backwards_narrow), "sum accumulated in 16 bits"
+        "scatter add in fp16",
+        "scatter add",
+        "fp16",
+        _made(_scatter_backwards_narrow, _scatter_gradients),
+        "sum accumulated in 16 bits",
     ),
     _mutant(
         "int64 kept in 32 bits",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def _optimizer_step(
     *,
-    algorithm: type[torch.optim.Optimizer] = torch.optim.AdamW,
+    algorithm: type[torch.optim.Adam] = torch.optim.AdamW,
     step_offset: int = 0,
     second_beta: float = BETAS[1],
     keep: torch.dtype = torch.float32,
@@ -33,8 +33,8 @@ def _optimizer_step(
 
     def function(weight: Tensor, gradient: Tensor, mean: Tensor, variance: Tensor, step: Tensor) -> Tensors:
         parameter = weight.float().clone().requires_grad_()
-        settings = {"lr": LEARNING_RATE, "betas": (BETAS[0], second_beta), "eps": EPSILON, "foreach": False}
-        optimizer = algorithm([parameter], weight_decay=WEIGHT_DECAY, **settings)  # type: ignore[call-arg]
+        betas = (BETAS[0], second_beta)
+        optimizer = algorithm([parameter], LEARNING_RATE, betas, EPSILON, WEIGHT_DECAY, foreach=False)
         state = {
             "step": torch.tensor(float(step) - 1.0 + step_offset),
             "exp_avg": mean.clone(),
