@@ -215,7 +215,8 @@ def _narrow_log_gradient(narrow: Callable[[Tensor], Tensor]) -> Callable[[Tensor
 
 
 def _of_logsumexp() -> list[Hypothesis]:
-    found = _of_logarithms(_logsumexp)
+    # First, for every other fault repeats this one where the maximum is infinite.
+    found = [_logsumexp("infinite maximum subtracted from itself", Steps()), *_of_logarithms(_logsumexp)]
     for name, dtype in FORMATS.items():
         found += [_every_step_of_logsumexp(name, rounder(dtype))]
     return found

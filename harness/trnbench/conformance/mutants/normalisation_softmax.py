@@ -166,7 +166,7 @@ def _blocked(x: Tensor) -> Tensor:
     wide = x.float()
     largest = torch.full_like(wide[..., :1], -math.inf)
     total = torch.zeros_like(largest)
-    for tile in wide.split(128, dim=-1):  # type: ignore[no-untyped-call]
+    for tile in torch.split(wide, 128, dim=-1):
         raised = torch.maximum(largest, tile.amax(-1, keepdim=True))
         kept = torch.where(largest == raised, 1.0, torch.exp(largest - raised))
         total = total * kept + torch.exp(tile - raised).sum(-1, keepdim=True)
