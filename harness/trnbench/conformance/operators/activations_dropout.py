@@ -84,7 +84,7 @@ def _fixed_rates(outputs: tuple[Tensor, ...], x: Tensor) -> Iterator[Finding]:
     for output, right, rate in ((outputs[-2], x, 0), (outputs[-1], torch.zeros_like(x), 1)):
         wrong = int((output != right).sum())
         words = f"{wrong} of {x.numel()} values are wrong" if wrong else "every value is right"
-        yield _finding(f"rate {rate}", wrong == 0, None, words, "wrong dropout rate")
+        yield _finding(f"rate {rate}", wrong == 0, None, words, looks_like="wrong dropout rate")
 
 
 def _scale(output: Tensor, x: Tensor, rate: float, arithmetic: Arithmetic) -> Finding:
@@ -103,7 +103,7 @@ def _scale(output: Tensor, x: Tensor, rate: float, arithmetic: Arithmetic) -> Fi
     looks_like = "dropout without rescaling" if unscaled else "wrong dropout scale"
     value = error / allowed if allowed and math.isfinite(error) else None
     words = f"largest relative error {error:.3g}, {allowed:.3g} allowed"
-    return _finding(f"scale at rate {rate}", passes, value, words, looks_like)
+    return _finding(f"scale at rate {rate}", passes, value, words, looks_like=looks_like)
 
 
 def _rate(kept: Tensor, rate: float) -> Finding:
@@ -113,7 +113,7 @@ def _rate(kept: Tensor, rate: float) -> Finding:
     deviation = abs(number - total * (1.0 - rate)) / math.sqrt(total * rate * (1.0 - rate))
     words = f"{1.0 - number / total:.5f} of {total} elements dropped, {deviation:.2f} standard deviations off"
     passes = probability >= FALSE_ALARM / STATISTICS
-    return _finding(f"rate at {rate}", passes, deviation / _limit(), words, "wrong dropout rate")
+    return _finding(f"rate at {rate}", passes, deviation / _limit(), words, looks_like="wrong dropout rate")
 
 
 def _lags(kept: Tensor, rate: float) -> Iterator[Finding]:
@@ -129,7 +129,7 @@ def _lags(kept: Tensor, rate: float) -> Iterator[Finding]:
     passes = abs(scores[worst]) <= _limit()
     words = f"correlation at lag {worst} is {scores[worst]:.2f} standard deviations off, {_limit():.2f} allowed"
     value = abs(scores[worst]) / _limit()
-    yield _finding(f"independence at rate {rate}", passes, value, words, "dropout mask repeats")
+    yield _finding(f"independence at rate {rate}", passes, value, words, looks_like="dropout mask repeats")
 
 
 def _seeds(kept: Tensor, other: Tensor, rate: float) -> Finding:
@@ -139,7 +139,9 @@ def _seeds(kept: Tensor, other: Tensor, rate: float) -> Finding:
     score = float(products.sum()) / math.sqrt(products.numel())
     words = f"correlation between two seeds is {score:.2f} standard deviations off, {_limit():.2f} allowed"
     value = abs(score) / _limit()
-    return _finding(f"seeds at rate {rate}", value <= 1.0, value, words, "dropout mask independent of the seed")
+    return _finding(
+        f"seeds at rate {rate}", value <= 1.0, value, words, looks_like="dropout mask independent of the seed"
+    )
 
 
 def _backward(implementation: Implementation, x: Tensor, outputs: tuple[Tensor, ...], seed: int) -> Iterator[Finding]:
@@ -150,7 +152,14 @@ def _backward(implementation: Implementation, x: Tensor, outputs: tuple[Tensor, 
         (gradient,) = implementation.backward((x,), ones, (0,))
         wrong = int(((gradient != 0.0) != (outputs[place] != 0.0)).sum())
         words = f"{wrong} of {x.numel()} elements are dropped in one direction only"
-        yield _finding(f"mask at rate {rate}", wrong == 0, None, words, "backward draws its own mask", "backward")
+        yield _finding(
+            f"mask at rate {rate}",
+            wrong == 0,
+            None,
+            words,
+            looks_like="backward draws its own mask",
+            direction="backward",
+        )
 
 
 def _limit() -> float:
@@ -163,6 +172,7 @@ def _finding(
     passes: bool,
     value: float | None,
     where: str,
+    *,
     looks_like: str = "",
     direction: Direction = "forward",
 ) -> Finding:

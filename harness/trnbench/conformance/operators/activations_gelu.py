@@ -31,7 +31,7 @@ def tanh_gelu(x: Tensor) -> Tensor:
 def gelu_oracle(x: Tensor) -> Tensor:
     """x erfc(-x / sqrt 2) / 2 in float64, which unlike 1 + erf does not cancel on the left."""
     wide = x.double()
-    return 0.5 * wide * torch.special.erfc(-wide * math.sqrt(0.5))
+    return 0.5 * wide * torch.erfc(-wide * math.sqrt(0.5))
 
 
 def _density(wide: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def _density(wide: Tensor) -> Tensor:
 def gelu_slope(x: Tensor) -> Tensor:
     """Phi(x) + x phi(x) in float64."""
     wide = x.double()
-    return 0.5 * torch.special.erfc(-wide * math.sqrt(0.5)) + _density(wide)
+    return 0.5 * torch.erfc(-wide * math.sqrt(0.5)) + _density(wide)
 
 
 def gelu_bound(inputs: Tensors, arithmetic: Arithmetic) -> Tensors:

@@ -10,7 +10,7 @@ from torch import Tensor
 from trnbench.conformance.inputs import generator
 from trnbench.conformance.operators import reductions_inputs as inputs_of
 from trnbench.conformance.operators.base import ExactSample, Operator, Plan
-from trnbench.conformance.operators.reductions_sums import cumulative_sums, sums
+from trnbench.conformance.operators.reductions_exact import cumulative_sums, sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,9 +65,9 @@ def _exact(function: Callable[[Tensor], tuple[Tensor, ...]]) -> Callable[[str, P
 
 
 OPERATORS: list[Operator] = [
-    Operator(name="integer sum", family="reductions", function=sums, precisions=("fp32",), exact=_exact(sums)),
+    Operator(name="sum of integers", family="reductions", function=sums, precisions=("fp32",), exact=_exact(sums)),
     Operator(
-        name="integer cumsum",
+        name="cumsum of integers",
         family="reductions",
         function=cumulative_sums,
         precisions=("fp32",),

@@ -10,52 +10,27 @@ from torch import Tensor
 
 from trnbench.conformance.inputs import generator, make, rounded
 from trnbench.conformance.operators import reductions_inputs as inputs_of
-from trnbench.conformance.operators.base import ExactSample, Gradient, Operator, Plan, Sample
+from trnbench.conformance.operators.base import Gradient, Operator, Plan, Sample
+from trnbench.conformance.operators.reductions_exact import (
+    cumulative_exact,
+    cumulative_oracle,
+    cumulative_sums,
+    lengths,
+    means,
+    means_exact,
+    means_oracle,
+    special_sums,
+    sums,
+    sums_exact,
+    sums_oracle,
+)
+from trnbench.conformance.operators.reductions_orders import ORDERS, mean_by, means_under, sums_under
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from trnbench.conformance.arithmetic import Arithmetic
     from trnbench.conformance.implementation import Tensors
-
-
-def three_ways(reduce: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`reduce`, which takes the last axis away, applied to rows, to columns, and to all elements in row-major order."""
-    return reduce(x), reduce(x.transpose(0, 1)), reduce(x.reshape(-1))
-
-
-def sums(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums of rows, of columns, and of all."""
-    return x.sum(-1), x.sum(0), x.sum()
-
-
-def means(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Means of rows, of columns, and of all."""
-    return x.mean(-1), x.mean(0), x.mean()
-
-
-def cumulative_sums(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Running sums along rows and along columns."""
-    return x.cumsum(-1), x.cumsum(0)
-
-
-def sums_oracle(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """In float64."""
-    return sums(x.double())
-
-
-def means_oracle(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """In float64."""
-    return means(x.double())
-
-
-def cumulative_oracle(x: Tensor) -> tuple[Tensor, Tensor]:
-    """In float64."""
-    return cumulative_sums(x.double())
-
-
-def _lengths(x: Tensor) -> tuple[int, int, int]:
-    return x.shape[-1], x.shape[0], x.numel()
 
 
 def sums_bound(inputs: Tensors, arithmetic: Arithmetic) -> Tensors:
@@ -70,7 +45,7 @@ def sums_bound(inputs: Tensors, arithmetic: Arithmetic) -> Tensors:
     unit = arithmetic.output_unit
     return tuple(
         unit * exact.abs() + (1.0 + unit) * arithmetic.growth(length) * size + _flushed(length, arithmetic)
-        for exact, size, length in zip(sums_oracle(x), magnitudes, _lengths(x), strict=True)
+        for exact, size, length in zip(sums_oracle(x), magnitudes, lengths(x), strict=True)
     )
 
 
@@ -84,7 +59,7 @@ def means_bound(inputs: Tensors, arithmetic: Arithmetic) -> Tensors:
     (x,) = inputs
     magnitudes = means_oracle(x.abs())
     unit = arithmetic.output_unit
-    relative = [arithmetic.growth(length) + 2.0 * arithmetic.accumulator_unit for length in _lengths(x)]
+    relative = [arithmetic.growth(length) + 2.0 * arithmetic.accumulator_unit for length in lengths(x)]
     return tuple(
         unit * exact.abs() + (1.0 + unit) * one * size + 2.0 * arithmetic.smallest
         for exact, size, one in zip(means_oracle(x), magnitudes, relative, strict=True)
@@ -145,7 +120,7 @@ def means_gradient(inputs: Tensors, cotangents: Tensors) -> Tensors:
 
 
 def _reciprocals(x: Tensor) -> tuple[float, float, float]:
-    row, column, whole = _lengths(x)
+    row, column, whole = lengths(x)
     return 1.0 / row, 1.0 / column, 1.0 / whole
 
 
@@ -210,125 +185,6 @@ def _two_cotangents(values: Tensor, seed: int) -> Tensors:
     return make("gaussian", shape, dtype, seed, "rows"), make("gaussian", shape, dtype, seed, "columns")
 
 
-def sums_exact(precision: str, plan: Plan) -> Iterator[ExactSample]:
-    """Sums that no order of summation can get wrong in float32: equal terms, small integers, cancelled overflow."""
-    equal = inputs_of.equal_terms(precision)
-    yield _exact("equal terms", equal, sums_oracle(equal), _stopped(equal))
-    for seed in plan.seeds[:1]:
-        integers = inputs_of.small_integers(precision, seed)
-        yield _exact("small integers", integers, sums_oracle(integers))
-        if precision == "fp32":
-            integers = inputs_of.integers_up_to_2_to_24(seed)
-            yield _exact("integers up to 2^24", integers, sums_oracle(integers))
-    if precision == "fp16":
-        opposite = inputs_of.cancelling_overflow()
-        yield _exact("cancelling 60000s", opposite, sums_oracle(opposite))
-
-
-def means_exact(precision: str, plan: Plan) -> Iterator[ExactSample]:
-    """Means of equal numbers, whose sums stop, or overflow, in a 16-bit accumulator."""
-    equal = inputs_of.equal_terms(precision)
-    stopped = {
-        name: tuple(
-            (total.double() / length).to(equal.dtype) for total, length in zip(outputs, _lengths(equal), strict=True)
-        )
-        for name, outputs in _stopped(equal).items()
-    }
-    yield _exact("equal terms", equal, means_oracle(equal), stopped)
-    if precision == "fp16":
-        large = torch.full_like(equal, 60000.0)
-        infinite = tuple(torch.full_like(one, torch.inf) for one in means(large))
-        yield _exact("mean of 60000s", large, means_oracle(large), {"fp16 accumulator overflow": infinite})
-
-
-def cumulative_exact(precision: str, plan: Plan) -> Iterator[ExactSample]:
-    """A one before zeros, and ones of alternating sign like a chessboard: each prefix is 0 or 1 (or -1)."""
-    first = torch.zeros_like(inputs_of.equal_terms(precision))
-    first[0, 0] = 1.0
-    yield _exact("one before zeros", first, cumulative_oracle(first))
-    rows, columns = first.shape
-    signs = 1.0 - 2.0 * ((torch.arange(rows)[:, None] + torch.arange(columns)) % 2)
-    alternating = signs.to(first.dtype)
-    yield _exact("alternating ones", alternating, cumulative_oracle(alternating))
-
-
-def _stopped(equal: Tensor) -> dict[str, Tensors]:
-    """Where a running sum of equal terms t stops: at 2^p t in p bits, the next sum rounding back to it."""
-    term = float(equal.reshape(-1)[0])
-    found = {}
-    for name, bits in (("bf16 accumulator", 8), ("fp16 accumulator", 11)):
-        found[name] = tuple(
-            torch.full_like(right, min(2.0**bits, length) * term, dtype=equal.dtype)
-            for right, length in zip(sums_oracle(equal), _lengths(equal), strict=True)
-        )
-    return found
-
-
-def _exact(name: str, values: Tensor, expected: Tensors, signatures: dict[str, Tensors] | None = None) -> ExactSample:
-    return ExactSample(
-        input=name,
-        shape=inputs_of.words(values),
-        inputs=(values,),
-        expected=tuple(one.to(values.dtype) for one in expected),
-        signatures=signatures or {},
-    )
-
-
-def special_sums(
-    sample: Callable[[str, Plan], Iterator[ExactSample]], reduce: Callable[[Tensor], Tensors]
-) -> Callable[[str, Plan], Iterator[ExactSample]]:
-    """`sample`, and sums with an infinity, with both infinities (NaN) and with NaN, by IEEE 754."""
-
-    def exact(precision: str, plan: Plan) -> Iterator[ExactSample]:
-        yield from sample(precision, plan)
-        for name, values in (
-            ("infinity", (torch.inf,)),
-            ("infinities", (torch.inf, -torch.inf)),
-            ("NaN", (torch.nan,)),
-        ):
-            x = torch.zeros_like(inputs_of.equal_terms(precision))
-            x[0, : len(values)] = torch.tensor(values, dtype=x.dtype)
-            found = _exact(name, x, reduce(x.double()))
-            yield ExactSample(input=name, shape=found.shape, inputs=found.inputs, expected=found.expected, special=True)
-
-    return exact
-
-
-def pairwise(values: Tensor) -> Tensor:
-    """Sum of the last axis in float32 by halves, in the format of `values`."""
-    wide = values.float()
-    while wide.shape[-1] > 1:
-        half = wide.shape[-1] // 2
-        rest = wide[..., 2 * half :]
-        wide = torch.cat([wide[..., :half] + wide[..., half : 2 * half], rest], dim=-1)
-    return wide[..., 0].to(values.dtype)
-
-
-def serial(values: Tensor) -> Tensor:
-    """Sum of the last axis in float32, first to last."""
-    wide = values.float()
-    total = torch.zeros_like(wide[..., 0])
-    for place in range(wide.shape[-1]):
-        total = total + wide[..., place]
-    return total.to(values.dtype)
-
-
-def tiled(values: Tensor) -> Tensor:
-    """Sum of the last axis in float32, in tiles of 128 whose sums are then added first to last."""
-    wide = values.float()
-    total = torch.zeros_like(wide[..., 0])
-    for start in range(0, wide.shape[-1], 128):
-        total = total + pairwise(wide[..., start : start + 128])
-    return total.to(values.dtype)
-
-
-def _mean(reduce: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    return lambda values: (reduce(values.float()) / values.shape[-1]).to(values.dtype)
-
-
-ORDERS: dict[str, Callable[[Tensor], Tensor]] = {"pairwise": pairwise, "serial": serial, "tiles of 128": tiled}
-"""Of rows only: the floor is taken from the first output."""
-
 OPERATORS: list[Operator] = [
     Operator(
         name="sum",
@@ -340,6 +196,7 @@ OPERATORS: list[Operator] = [
         gradient=Gradient(wrt=(0,), oracle=sums_gradient, bound=sums_gradient_bound),
         exact=special_sums(sums_exact, sums),
         permitted=ORDERS,
+        permitted_under=sums_under,
     ),
     Operator(
         name="mean",
@@ -350,7 +207,8 @@ OPERATORS: list[Operator] = [
         bound=means_bound,
         gradient=Gradient(wrt=(0,), oracle=means_gradient, bound=means_gradient_bound),
         exact=special_sums(means_exact, means),
-        permitted={name: _mean(order) for name, order in ORDERS.items()},
+        permitted={name: mean_by(order) for name, order in ORDERS.items()},
+        permitted_under=means_under,
     ),
     Operator(
         name="cumsum",
