@@ -55,10 +55,11 @@ def judge_runs(recipe: Recipe, runs: list[Run], reference: Reference) -> list[Ch
         ]
     sizes = {name: math.prod(shape) for name, shape in parameter_shapes(recipe.preset).items()}
     words = {"compared_with": compared_with, "scope": scope}
+    vocabulary = recipe.preset.vocab_size
     return [
         finite,
         judge.falls_check(curves, fp32, recipe.window, **words),
-        judge.final_check(curves, fp32, floor, recipe.window, **words),
-        judge.samples_check(curves, fp32, floor, recipe.window, recipe.batch, **words),
+        judge.final_check(curves, fp32, floor, recipe.window, vocabulary=vocabulary, **words),
+        judge.samples_check(curves, fp32, floor, recipe.window, recipe.batch, vocabulary=vocabulary, **words),
         updates_check(runs, reference.fp32, sizes, **words),
     ]

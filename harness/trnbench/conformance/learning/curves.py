@@ -15,6 +15,23 @@ if TYPE_CHECKING:
 TARGET_SHARE = 0.75
 """Share of the steps within which every fp32 arm reaches the target; the rest is left to slower arms."""
 
+UNIT_ROUNDOFF = 2.0**-24
+"""Of float32, in which every precision computes the loss."""
+
+FUNCTION_ERROR = 8.0
+"""Relative error of exp and of log in units of the roundoff: 4 units in the last place, as for operators."""
+
+
+def evaluation_error(vocabulary: int, loss: float) -> float:
+    """How far a device may report a mean loss from the loss of its own logits, at every seed in the same direction.
+
+    The cross-entropy is log(sum exp(x - m)) + m - x_t. An exp that is off by a relative e shifts the logarithm by e;
+    a log that is off by e shifts it by e times its value, at most ln V; sum, division and rounding to float32 add a
+    few roundoffs of the loss. Accumulation order is left out: it differs from seed to seed and is in the floor. This is
+    no learning, and no permitted implementation of one host shows it, as all use the host's one exp and log.
+    """
+    return UNIT_ROUNDOFF * (FUNCTION_ERROR * (1.0 + math.log(vocabulary)) + 3.0 * abs(loss))
+
 
 def first_bad_step(losses: Sequence[float]) -> int | None:
     """Step, counted from 1, of the first loss that is not finite."""

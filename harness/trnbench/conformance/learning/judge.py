@@ -7,6 +7,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from trnbench.conformance.learning.curves import (
+    evaluation_error,
     final_loss,
     first_bad_step,
     loss_drop,
@@ -14,7 +15,7 @@ from trnbench.conformance.learning.curves import (
     target_loss,
 )
 from trnbench.conformance.learning.statistics import (
-    TEST_LEVEL,
+    FALSE_ALARM_PROBABILITY,
     Equivalence,
     floor_margin,
     shortfall_margin,
@@ -120,21 +121,23 @@ def falls_check(curves: Curves, reference: Curves, window: int, *, compared_with
 
 
 def _surely_falls(drops: Sequence[float]) -> bool:
-    """One-sided t test of a mean drop of zero."""
+    """One-sided t test of a mean drop of zero, at a level that the noise of batches does not reach by chance."""
     if len(drops) < 2:
         return drops[0] > 0.0
-    return statistics.fmean(drops) > 0.0 and two_one_sided_tests(drops, 1.0).p_difference / 2 < TEST_LEVEL
+    return statistics.fmean(drops) > 0.0 and two_one_sided_tests(drops, 1.0).p_difference / 2 < FALSE_ALARM_PROBABILITY
 
 
 def final_check(
-    curves: Curves, reference: Curves, floor: Curves, window: int, *, compared_with: str, scope: str
+    curves: Curves, reference: Curves, floor: Curves, window: int, *, vocabulary: int, compared_with: str, scope: str
 ) -> Check:
-    """Paired final losses by two one-sided tests."""
+    """Paired final losses by two one-sided tests; delta is the floor's, and what the loss may be misreported by."""
     differences, floor_differences = (
         _paired([final_loss(losses, window) for losses in arm], [final_loss(losses, window) for losses in reference])
         for arm in (curves, floor)
     )
-    equivalence = two_one_sided_tests(differences, floor_margin(floor_differences, comparisons=COMPARISONS))
+    misreport = max(evaluation_error(vocabulary, final_loss(losses, window)) for losses in reference)
+    delta = floor_margin(floor_differences, comparisons=COMPARISONS) + misreport
+    equivalence = two_one_sided_tests(differences, delta)
     return make_check(
         FINAL,
         "paired difference of the final loss, with its confidence limit, over delta",
@@ -146,9 +149,20 @@ def final_check(
 
 
 def samples_check(
-    curves: Curves, reference: Curves, floor: Curves, window: int, batch: int, *, compared_with: str, scope: str
+    curves: Curves,
+    reference: Curves,
+    floor: Curves,
+    window: int,
+    batch: int,
+    *,
+    vocabulary: int,
+    compared_with: str,
+    scope: str,
 ) -> Check:
-    """Paired logarithms of samples-to-target by two one-sided tests. An arm that misses the target fails."""
+    """Paired logarithms of samples-to-target by two one-sided tests. An arm that misses the target fails.
+
+    What the loss may be misreported by counts as a shift of the target.
+    """
     target = target_loss(reference, window)
     needed = [samples_to_target(losses, target, window, batch) for losses in curves]
     wanted = [samples_to_target(losses, target, window, batch) for losses in reference]
@@ -156,7 +170,11 @@ def samples_check(
     missed = sum(math.isinf(samples) for samples in needed)
     # A run that never got there needs more than it was given: a lower bound, enough to say which way it is off.
     given = [min(samples, float(batch * len(losses))) for samples, losses in zip(needed, curves, strict=True)]
-    delta = floor_margin(_log_ratios(floored, wanted), comparisons=COMPARISONS)
+    shifted = [
+        samples_to_target(losses, target + evaluation_error(vocabulary, target), window, batch) for losses in reference
+    ]
+    misreport = max(abs(ratio) for ratio in _log_ratios(shifted, wanted))
+    delta = floor_margin(_log_ratios(floored, wanted), comparisons=COMPARISONS) + misreport
     equivalence = two_one_sided_tests(_log_ratios(given, wanted), delta)
     where = (
         f"target loss {target:.4g}: {statistics.fmean(given):.4g} samples, fp32 {statistics.fmean(wanted):.4g}; "

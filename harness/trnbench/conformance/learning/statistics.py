@@ -23,7 +23,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 import msgspec
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ def floor_margin(floor: Sequence[float], *, comparisons: int = 1) -> float:
     spread = statistics.stdev(floor)
     if spread == 0.0:
         raise ValueError("paired floor: all differences are the same")
-    quantile = float(stats.t.ppf(1.0 - FALSE_ALARM_PROBABILITY / (2 * comparisons), len(floor) - 1))
+    quantile = float(stdtrit(len(floor) - 1, 1.0 - FALSE_ALARM_PROBABILITY / (2 * comparisons)))
     return abs(statistics.fmean(floor)) + quantile * spread * math.sqrt(1.0 + 1.0 / len(floor))
 
 
@@ -100,15 +100,15 @@ def two_one_sided_tests(differences: Sequence[float], delta: float) -> Equivalen
         raise ValueError("equivalence: at least two paired differences are needed")
     mean, sd = statistics.fmean(differences), statistics.stdev(differences)
     error = sd / math.sqrt(n)
-    quantile = float(stats.t.ppf(1.0 - TEST_LEVEL, n - 1))
+    quantile = float(stdtrit(n - 1, 1.0 - TEST_LEVEL))
     return Equivalence(
         n=n,
         mean=mean,
         sd=sd,
         delta=delta,
-        p_slower=float(stats.t.cdf(_ratio(mean - delta, error), n - 1)),
-        p_faster=float(stats.t.sf(_ratio(mean + delta, error), n - 1)),
-        p_difference=2.0 * float(stats.t.sf(abs(_ratio(mean, error)), n - 1)),
+        p_slower=float(stdtr(n - 1, _ratio(mean - delta, error))),
+        p_faster=float(stdtr(n - 1, -_ratio(mean + delta, error))),
+        p_difference=2.0 * float(stdtr(n - 1, -abs(_ratio(mean, error)))),
         value=(abs(mean) + quantile * error) / delta,
     )
 
@@ -129,5 +129,5 @@ def shortfall_margin(reference: Sequence[float], n: int, *, comparisons: int = 1
     if len(reference) < 2:
         raise ValueError("shortfall: at least two reference values are needed")
     m = len(reference)
-    quantile = float(stats.t.ppf(1.0 - FALSE_ALARM_PROBABILITY / comparisons, m - 1))
+    quantile = float(stdtrit(m - 1, 1.0 - FALSE_ALARM_PROBABILITY / comparisons))
     return quantile * statistics.stdev(reference) * math.sqrt(1.0 / n + 1.0 / m)
