@@ -112,6 +112,7 @@ def test_a_tree_as_text() -> None:
         ([2, 4, 8, 16, 32, 64, 128, 256], "pairwise"),
         ([*range(2, 33), *range(64, 257, 32)], "blocks of 32 terms"),
         ([*range(2, 101), 200, 256], "blocks of 100 terms"),
+        ([*range(2, 33), 64, 128, 256], "blocks of 32 terms, joined in pairs"),
         ([*range(2, 129), 256], "two parts, the first 128 terms"),
         ([3, 5, 7, 256], "irregular, 4 sizes"),
     ],

@@ -122,12 +122,10 @@ def block_of(sizes: list[int], terms: int) -> str:
     for index, size in enumerate(sizes[:-1]):
         above = sizes[index + 1 :]
         # The last block may be a shorter one.
-        if all(larger == min(size * (2 + step), terms) for step, larger in enumerate(above)):
-            return (
-                f"blocks of {size} terms"
-                if len(above) > 1 or above[0] < terms
-                else f"two parts, the first {size} terms"
-            )
+        if above == [min(size * (2 + step), terms) for step in range(len(above))]:
+            return f"blocks of {size} terms" if above[0] < terms else f"two parts, the first {size} terms"
+        if above == [min(size * 2 ** (1 + step), terms) for step in range(len(above))]:
+            return f"blocks of {size} terms, joined in pairs"
     return f"irregular, {len(sizes)} sizes"
 
 
