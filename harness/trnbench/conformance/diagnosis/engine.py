@@ -173,19 +173,21 @@ def _compared(failure: Failure, emulated: Tensors | None) -> _Match | None:
         return None
     if _same(outputs, emulated):
         return _Match("bitwise match", 1.0)
-    strength = _agreement(failure, emulated)
+    strength = _agreement(failure, emulated, right)
     return None if strength is None else _Match("matched residual", strength)
 
 
-def _agreement(failure: Failure, emulated: Tensors) -> float | None:
+def _agreement(failure: Failure, emulated: Tensors, right: Tensors) -> float | None:
     """Correlation of the residuals, not centred, each element in units of its bound; None below `LEAST_CORRELATION`.
 
+    Residuals are taken from the correctly rounded result: from the exact one, they would share the last rounding, and
+    an emulation that is right nearly everywhere would agree with every output that is.
     If one residual is the other plus something independent, the ratio of their lengths lies between the correlation
     and its inverse, so a ratio outside [0.9, 1 / 0.9] refutes the hypothesis. Non-finite elements must be alike in as
     large a share; where no finite element is wrong, that share is the strength.
     """
     outputs = _flat(failure.outputs)
-    expected, others = _flat(failure.expected), _flat(emulated)
+    expected, others = _flat(right), _flat(emulated)
     bounds = torch.ones_like(expected) if failure.bounds is None else _flat(failure.bounds)
     odd = ~(torch.isfinite(outputs) & torch.isfinite(others))
     alike = (outputs == others) | (outputs.isnan() & others.isnan())

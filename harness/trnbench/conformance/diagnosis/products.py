@@ -54,6 +54,8 @@ PRODUCTS: list[tuple[str, Product]] = [
     ("second operand in bf16", _operands(None, _bfloat16)),
     ("first operand in TF32", _operands(_tf32, None)),
     ("second operand in TF32", _operands(None, _tf32)),
+    ("bf16 operands and output", lambda left, right: _bfloat16(_bfloat16(left) @ _bfloat16(right))),
+    ("fp16 operands and output", lambda left, right: _float16(_float16(left) @ _float16(right))),
     ("bf16x3 split", emulation.in_three),
     *(("last K-tail dropped", emulation.without_tail(many, always)) for many in TAILS for always in (False, True)),
     ("products rounded to bf16", emulation.narrow_products),
@@ -137,13 +139,16 @@ def _product_rounded(inputs: Tensors, precision: str) -> Tensors:
     return (rounded(product.numpy(), STORAGE[precision]).double().reshape(product.shape) + bias.double(),)
 
 
-def _narrow_bias_gradient(inputs: Tensors, cotangents: Tensors, precision: str) -> Tensors | None:
-    rows = cotangents[0].double().flatten(0, -2)
-    total = emulation.serial_sums(torch.bfloat16)(torch.ones((1, rows.shape[0]), dtype=torch.float64), rows)
-    if total is None:
-        return None
-    of_x, of_weight, _ = linear_gradient_oracle(inputs, cotangents)
-    return of_x, of_weight, total[0]
+def _narrow_bias_gradient(dtype: torch.dtype) -> Callable[[Tensors, Tensors, str], Tensors | None]:
+    def gradient(inputs: Tensors, cotangents: Tensors, precision: str) -> Tensors | None:
+        rows = cotangents[0].double().flatten(0, -2)
+        total = emulation.serial_sums(dtype)(torch.ones((1, rows.shape[0]), dtype=torch.float64), rows)
+        if total is None:
+            return None
+        of_x, of_weight, _ = linear_gradient_oracle(inputs, cotangents)
+        return of_x, of_weight, total[0]
+
+    return gradient
 
 
 HYPOTHESES: dict[str, list[Hypothesis]] = {
@@ -155,6 +160,7 @@ HYPOTHESES["linear"] = [
     Hypothesis(name="bias dropped", emulate=_bias_times(0.0), gradient=_bias_gradient_times(0.0)),
     Hypothesis(name="bias added twice", emulate=_bias_times(2.0), gradient=_bias_gradient_times(2.0)),
     Hypothesis(name="product rounded before the bias", emulate=_product_rounded),
-    Hypothesis(name="bias gradient accumulated in bf16", gradient=_narrow_bias_gradient),
+    Hypothesis(name="bias gradient accumulated in bf16", gradient=_narrow_bias_gradient(torch.bfloat16)),
+    Hypothesis(name="bias gradient accumulated in fp16", gradient=_narrow_bias_gradient(torch.float16)),
     *(_of_linear(fault, product) for fault, product in PRODUCTS),
 ]

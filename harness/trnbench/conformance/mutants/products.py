@@ -7,7 +7,6 @@ that have to recognise them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +15,20 @@ from torch import Tensor
 from trnbench.conformance.arithmetic import Arithmetic
 from trnbench.conformance.implementation import HostImplementation
 from trnbench.conformance.mutants.base import Mutant
+from trnbench.conformance.mutants.products_faults import (
+    Kernel,
+    as_stored,
+    clamped,
+    cut_off_to_bfloat16,
+    three_bfloat16_products,
+    through,
+    through_e4m3,
+    whole_vectors_of_16,
+    wide,
+    with_operands,
+    without_strides,
+    without_subnormals,
+)
 from trnbench.conformance.mutants.products_kernels import (
     accumulated_in,
     as_tf32,
@@ -31,9 +44,9 @@ from trnbench.conformance.mutants.products_kernels import (
 from trnbench.conformance.operators.products_views import BATCHED, PLAIN, STRIDED, TRANSPOSED, VIEWS
 
 if TYPE_CHECKING:
-    from trnbench.conformance.implementation import Implementation, Tensors
+    from collections.abc import Callable
 
-Kernel = Callable[[Tensor, Tensor], Tensor]
+    from trnbench.conformance.implementation import Implementation, Tensors
 
 
 def _product(view_name: str, kernel: Kernel) -> Callable[[], Implementation]:
@@ -57,79 +70,25 @@ def _linear(
     return lambda: HostImplementation(function, backward)
 
 
-def _wide(left: Tensor, right: Tensor) -> Tensor:
-    """float32 sums of the operands' own products, in the order of the host's library."""
-    return left.float() @ right.float()
-
-
-def _both(change: Callable[[Tensor], Tensor]) -> Kernel:
-    return lambda left, right: _wide(change(left), change(right)).to(left.dtype)
-
-
-def _two_and_two(left: Tensor, right: Tensor) -> Tensor:
-    high, other = left.bfloat16(), right.bfloat16()
-    low, rest = (left - high).bfloat16(), (right - other).bfloat16()
-    return _wide(low, other) + _wide(high, rest) + _wide(high, other)
-
-
-def _whole_vectors(left: Tensor, right: Tensor) -> Tensor:
-    """Vectors of 16 of K, and nobody for the rest."""
-    terms = left.shape[-1] - left.shape[-1] % 16
-    return _wide(left[..., :terms], right[..., :terms, :]).to(left.dtype)
-
-
-def _truncated(left: Tensor, right: Tensor) -> Tensor:
-    """The upper half of the float32 result's bits is the bfloat16 result."""
-    bits = _wide(left, right).contiguous().view(torch.int32)
-    return (bits >> 16 << 16).view(torch.float32).bfloat16()
-
-
-def _to_e4m3(operand: Tensor) -> Tensor:
-    return operand.float().clamp(-448.0, 448.0).to(torch.float8_e4m3fn).float()
-
-
-def _clamped(left: Tensor, right: Tensor) -> Tensor:
-    limits = torch.finfo(left.dtype)
-    return _wide(left, right).clamp(limits.min, limits.max).to(left.dtype)
-
-
-def _daz(operand: Tensor) -> Tensor:
-    return operand.masked_fill(operand.abs() < torch.finfo(operand.dtype).smallest_normal, 0.0)
-
-
-def _without_subnormals(left: Tensor, right: Tensor) -> Tensor:
-    return _daz(_daz(left) @ _daz(right))
-
-
-def _as_stored(a: Tensor, b: Tensor) -> Tensor:
-    columns, rows = a.shape[-1], b.shape[-2]
-    return a.reshape(*a.shape[:-2], columns, -1) @ b.reshape(*b.shape[:-2], -1, rows)
-
-
-def _dense(a: Tensor, b: Tensor) -> Tensor:
-    half = a.shape[-1] // 2
-    return _wide(a.narrow(-1, 0, half), b.narrow(-2, 0, half)).to(a.dtype)
-
-
 def _bias_after(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return _wide(x, weight.mT).to(x.dtype) + bias
+    return wide(x, weight.mT).to(x.dtype) + bias
 
 
 def _no_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return (_wide(x, weight.mT) + 0.0 * bias.float()).to(x.dtype)
+    return (wide(x, weight.mT) + 0.0 * bias.float()).to(x.dtype)
 
 
 def _fused_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return (_wide(x, weight.mT) + bias.float()).to(x.dtype)
+    return (wide(x, weight.mT) + bias.float()).to(x.dtype)
 
 
 def _linear_backward(inputs: Tensors, cotangents: Tensors) -> Tensors:
     x, weight, _ = inputs
     rows = cotangents[0].flatten(0, -2)
     found = (
-        _wide(cotangents[0], weight),
-        _wide(rows.mT, x.flatten(0, -2)),
-        _wide(torch.ones((1, len(rows))), rows)[0],
+        wide(cotangents[0], weight),
+        wide(rows.mT, x.flatten(0, -2)),
+        wide(torch.ones((1, len(rows))), rows)[0],
     )
     return tuple(gradient.to(x.dtype) for gradient in found)
 
@@ -161,23 +120,26 @@ def _with_bias(kernel: Kernel) -> Callable[[], Implementation]:
     return lambda: HostImplementation(forward, backward)
 
 
-def _narrow(bits_of: torch.dtype) -> Callable[[Tensor], Tensor]:
-    return lambda operand: operand.to(bits_of).float()
-
-
 _WRONG: tuple[tuple[str, str, str, Callable[[], Implementation], tuple[str, ...]], ...] = (
-    ("fp32 that is bf16", "matmul", "fp32", _product("matmul", _both(_narrow(torch.bfloat16))), ("bf16 operands",)),
-    ("TF32", "matmul", "fp32", _product("matmul", _both(as_tf32)), ("TF32 operands",)),
+    (
+        "fp32 that is bf16",
+        "matmul",
+        "fp32",
+        _product("matmul", with_operands(through(torch.bfloat16))),
+        ("bf16 operands",),
+    ),
+    ("TF32", "matmul", "fp32", _product("matmul", with_operands(as_tf32)), ("TF32 operands",)),
     (
         "TF32 by truncation",
         "batched matmul",
         "fp32",
         _product(
-            BATCHED.name, _both(lambda operand: (operand.contiguous().view(torch.int32) & -8192).view(torch.float32))
+            BATCHED.name,
+            with_operands(lambda operand: (operand.contiguous().view(torch.int32) & -8192).view(torch.float32)),
         ),
         ("TF32 operands, truncated",),
     ),
-    ("fp32 that is fp16", "linear", "fp32", _with_bias(_both(_narrow(torch.float16))), ("fp16 operands",)),
+    ("fp32 that is fp16", "linear", "fp32", _with_bias(with_operands(through(torch.float16))), ("fp16 operands",)),
     (
         "one operand in bf16",
         "matmul",
@@ -185,8 +147,14 @@ _WRONG: tuple[tuple[str, str, str, Callable[[], Implementation], tuple[str, ...]
         _product("matmul", lambda left, right: left.bfloat16().float() @ right),
         ("first operand in bf16",),
     ),
-    ("three bf16 products", "matmul", "fp32", _product("matmul", _two_and_two), ("bf16x3 split",)),
-    ("tf32 that is bf16", "matmul", "tf32", _product("matmul", _both(_narrow(torch.bfloat16))), ("bf16 operands",)),
+    ("three bf16 products", "matmul", "fp32", _product("matmul", three_bfloat16_products), ("bf16x3 split",)),
+    (
+        "tf32 that is bf16",
+        "matmul",
+        "tf32",
+        _product("matmul", with_operands(through(torch.bfloat16))),
+        ("bf16 operands",),
+    ),
     (
         "bf16 sums, last term first",
         "matmul",
@@ -223,39 +191,45 @@ _WRONG: tuple[tuple[str, str, str, Callable[[], Implementation], tuple[str, ...]
         _product(BATCHED.name, rounded_partials(None, torch.float32)),
         ("split-K partials in bf16",),
     ),
-    ("no tail of K", "matmul", "fp16", _product("matmul", _whole_vectors), ("last K-tail dropped",)),
-    ("bf16 output cut off", "strided matmul", "bf16", _product(STRIDED.name, _truncated), ("truncated output",)),
-    ("fp8 operands", "linear", "bf16", _with_bias(_both(_to_e4m3)), ("fp8 e4m3 operands",)),
+    ("no tail of K", "matmul", "fp16", _product("matmul", whole_vectors_of_16), ("last K-tail dropped",)),
+    (
+        "bf16 output cut off",
+        "strided matmul",
+        "bf16",
+        _product(STRIDED.name, cut_off_to_bfloat16),
+        ("truncated output",),
+    ),
+    ("fp8 operands", "linear", "bf16", _with_bias(with_operands(through_e4m3)), ("fp8 e4m3 operands",)),
     (
         "output clamped",
         "matmul",
         "fp16",
-        _product("matmul", _clamped),
+        _product("matmul", clamped),
         ("saturated where infinity is right",),
     ),
-    ("subnormals as zero", "matmul", "fp32", _product("matmul", _without_subnormals), ("subnormals flushed",)),
+    ("subnormals as zero", "matmul", "fp32", _product("matmul", without_subnormals), ("subnormals flushed",)),
     (
         "NaN as zero",
         "matmul",
         "bf16",
-        _product("matmul", lambda left, right: _wide(left, right).nan_to_num(0.0, torch.inf, -torch.inf).bfloat16()),
+        _product("matmul", lambda left, right: wide(left, right).nan_to_num(0.0, torch.inf, -torch.inf).bfloat16()),
         ("NaN lost",),
     ),
     (
         "nothing computed",
         "matmul",
         "fp32",
-        _product("matmul", lambda left, right: 0.0 * _wide(left, right)),
+        _product("matmul", lambda left, right: 0.0 * wide(left, right)),
         ("output all zero",),
     ),
     (
         "storage taken for its transpose",
         "transposed matmul",
         "fp32",
-        lambda: HostImplementation(_as_stored),
+        lambda: HostImplementation(as_stored),
         ("transposed operand not transposed",),
     ),
-    ("strides ignored", "strided matmul", "bf16", lambda: HostImplementation(_dense), ("strides ignored",)),
+    ("strides ignored", "strided matmul", "bf16", lambda: HostImplementation(without_strides), ("strides ignored",)),
     ("no bias", "linear", "bf16", _linear(_no_bias), ("bias dropped",)),
     (
         "bias after rounding",
@@ -297,8 +271,8 @@ MUTANTS: list[Mutant] = [
     _correct("bf16, tiles of 128 in PSUM", PLAIN.name, "bf16", _product(PLAIN.name, in_blocks_of(128))),
     _correct("fp16, tiles of 128 in PSUM", "linear", "fp16", _with_bias(in_blocks_of(128))),
     _correct("bf16, even and odd chains", PLAIN.name, "bf16", _product(PLAIN.name, even_and_odd_chains)),
-    _correct("TF32 that is fp32", PLAIN.name, "tf32", _product(PLAIN.name, _wide)),
-    _correct("TF32 that is TF32", PLAIN.name, "tf32", _product(PLAIN.name, _both(as_tf32))),
+    _correct("TF32 that is fp32", PLAIN.name, "tf32", _product(PLAIN.name, wide)),
+    _correct("TF32 that is TF32", PLAIN.name, "tf32", _product(PLAIN.name, with_operands(as_tf32))),
     Mutant(
         name="fp16, 16 terms at once, toward zero",
         operator=PLAIN.name,

@@ -83,11 +83,15 @@ FEW = ("gaussian", "positive", "cancelling")
 """Inputs at sizes other than `ONE`: between them they show operands, accumulators and partial sums."""
 
 
+LONG = 65536
+"""Terms from which on only sums that grow are tried in plans of several shapes: they lose most in a long sum."""
+
+
 def sizes(operator: str, plan: Plan) -> list[tuple[Size, tuple[str, ...]]]:
     """Sizes of `operator` under `plan`, each with the inputs tried at it."""
     found: list[tuple[Size, tuple[str, ...]]] = [(ONE[operator], INPUTS)]
     if plan.shapes != "one":
-        found += [(size, FEW) for size in SEVERAL[operator]]
+        found += [(size, FEW if size[2] < LONG else ("positive",)) for size in SEVERAL[operator]]
     if plan.shapes == "all":
         found += [(size, INPUTS) for size in ALL[operator]]
     if plan.inputs:
