@@ -98,8 +98,10 @@ def _operator(
     def samples(precision: str, plan: Plan) -> Iterator[Sample]:
         return random_samples(layouts, mask, precision, plan, backward=backward)
 
-    def exact_samples(precision: str, plan: Plan) -> Iterable[ExactSample]:
-        return exact(precision)
+    def exact_samples(precision: str, plan: Plan) -> Iterator[ExactSample]:
+        yield from exact(precision)
+        if backward:
+            yield attention_exact.long_gradient(precision, layouts[0], mask)
 
     def oracle(*inputs: Tensor) -> Tensor:
         return attended(inputs, visibility).output
@@ -159,7 +161,6 @@ def hidden_nan(implementation: Implementation, precision: str, plan: Plan, arith
 
 def _exact_unmasked(precision: str) -> Iterator[ExactSample]:
     yield attention_exact.equal_weights(precision, LAYOUTS[0])
-    yield attention_exact.long_gradient(precision, LAYOUTS[0])
     yield from attention_exact.special_values(precision, LAYOUTS[0])
 
 

@@ -100,8 +100,9 @@ def forward_bound(exact: Attended, arithmetic: Arithmetic) -> Tensor:
     """Largest absolute error of the output [B, H, Q, D].
 
     1. Weights: since sum_j p_j (v_j - o) = 0, o_hat - o = sum_j p_j (exp(e_j) - 1)(v_j - o) / sum_j p_j exp(e_j), at
-       most sum_j excess_j |v_j - o| / norm. A softmax is never negative, so o_hat also stays among the values it averages:
-       at most max_j |v_j - o| over all keys, which takes over where exponents are not determined (huge scores in tf32).
+       most sum_j excess_j |v_j - o| / norm. A softmax is never negative, so o_hat also stays among the values that it
+       averages: at most max_j |v_j - o| over all keys, which takes over where exponents are not determined (huge scores
+       in tf32).
     2. P rounded to the operands' format, before or after the division, with the sum taken of either: u_p p_j times
        |v_j| or |v_j - o|, and an underflow to zero or to the nearest subnormal. Hard: the sum; probabilistic:
        lambda times the root of the sum of squares, but truncated tf32 operands keep the sum.

@@ -62,29 +62,38 @@ def equal_weights(precision: str, layout: Layout) -> ExactSample:
     )
 
 
-def long_gradient(precision: str, layout: Layout) -> ExactSample:
-    """Equal weights on zeros; gradients of values are sums over queries of 2^p, the most that p bits count to, and 1s.
+def long_gradient(precision: str, layout: Layout, mask: str = "") -> ExactSample:
+    """A gradient of V that adds up 2^p + 1, where p bits stop counting, and then 1 from the next block of queries.
 
-    dV adds up 32 rows of equal shares to 2^p, then 1 from one row in each further 32, the rows that a kernel takes
-    at once: 2^p + 3 rounds to 2^p + 4, and stays 2^p if what is added up is rounded in between. In float32 the sum is
-    256 + 3, all of whose bits are there. dQ and dK are zero, since all values are.
+    All queries point at key 16, whose score is 0 so that P is exactly exp(0) in any base. The cotangent is not zero for
+    queries 16 to 32 of the first head of each group alone, which every causal window of 32 keys lets see it. dV of that
+    key is 2^p + 2 exactly; it stays 2^p where the sum over the first 32 queries is rounded to the operands' format
+    before the next is added. In float32 p is 8, so that every
+    bit is there. Values are zero, so dQ and dK are.
     """
-    dtype = STORAGE[precision]
-    zeros = torch.zeros(layout.key_shape, dtype=dtype)
+    dtype, place = STORAGE[precision], 16
+    zeros, output = torch.zeros(layout.key_shape, dtype=dtype), torch.zeros(layout.query_shape, dtype=dtype)
     limit = 256.0 if dtype == torch.float32 else 2.0 / torch.finfo(dtype).eps
-    cotangent = torch.zeros(layout.query_shape, dtype=torch.float64)
-    cotangent[..., :32, :] = limit * layout.keys / 32
-    cotangent[..., 32::32, :] = layout.keys
-    steps = torch.full(layout.key_shape, limit + len(range(32, layout.queries, 32)), dtype=torch.float64).to(dtype)
-    narrow = (zeros, zeros, torch.full_like(steps, limit))
+    key = torch.full_like(zeros, -1.0)
+    key[..., place, :] = 0.0
+    cotangent = output.clone()
+    first_heads = cotangent[:, :: layout.heads // layout.kv_heads]
+    first_heads[..., place : 2 * place, :] = limit / place
+    first_heads[..., place, :] += 1.0
+    first_heads[..., 2 * place, :] = 1.0
+    right, narrow = zeros.clone(), zeros.clone()
+    right[..., place, :] = limit + 2.0
+    narrow[..., place, :] = limit
+    visible = torch.ones(layout.batch, 1, layout.queries, layout.keys, dtype=torch.bool)
+    masks = {"": (), "boolean": (visible,), "additive": (additive(visible, dtype),)}
     return ExactSample(
-        input="equal weights, gradient of values",
+        input="one weight of 1, gradient of values",
         shape=layout.words,
-        inputs=(torch.zeros(layout.query_shape, dtype=dtype), torch.ones_like(zeros), zeros),
-        cotangents=(cotangent.to(dtype),),
-        expected=(torch.zeros(layout.query_shape, dtype=dtype),),
-        gradients=(torch.zeros(layout.query_shape, dtype=dtype), zeros, steps),
-        signatures={} if dtype == torch.float32 else {NARROW_GRADIENT: narrow},
+        inputs=(torch.full_like(output, POINTER), key, zeros, *masks[mask]),
+        cotangents=(cotangent,),
+        expected=(output,),
+        gradients=(output, zeros, right),
+        signatures={} if dtype == torch.float32 else {NARROW_GRADIENT: (output, zeros, narrow)},
     )
 
 

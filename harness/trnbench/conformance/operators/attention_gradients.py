@@ -54,8 +54,8 @@ def gradient_bound(exact: Attended, cotangent: Tensor, arithmetic: Arithmetic) -
     - delta_i, as g_i . o_i with the stored output (error of o from `forward_bound`, then c(D) |g_i| . |o_i|) or as
       sum_j P_ij dP_ij (a_ij and u_p P_ij times |dP_ij - delta_i|, P_ij e_ij, and c(K) sum_j P_ij |dP_ij|): the larger
       one, f_i.
-    - dS_ij = P_ij (dP_ij - delta_i): h_ij = a_ij |dP_ij - delta_i| + P_ij (e_ij + f_i) + 4 u P_ij (|dP_ij| + |delta_i|),
-      and two roundings to the operands' format, of a stored P and of dS: 2 u_p |dS_ij|.
+    - dS_ij = P_ij (dP_ij - delta_i): h_ij = a_ij |dP_ij - delta_i| + P_ij (e_ij + f_i + 4 u |dP_ij| + 4 u |delta_i|),
+      and two roundings to the operands' format, of a stored P and of dS: 2 u_p |dS_ij|, or their underflow.
     - dQ_i = scale sum_j dS_ij k_j: scale (sum_j h_ij |k_j| + rounding of dS + c(K) sum_j |dS_ij||k_j|) + 4 u |dQ_i|;
       dK_j alike over queries.
 
@@ -81,7 +81,7 @@ def gradient_bound(exact: Attended, cotangent: Tensor, arithmetic: Arithmetic) -
     by_weights = (error + coarse * likely) * difference + likely * inner_error
     by_weights = by_weights + arithmetic.growth(keys) * likely * exactly.inner.abs()
     mean_error = torch.maximum(by_output, by_weights.sum(-1, keepdim=True))
-    score_error_ = error * difference + likely * (inner_error + mean_error)
+    score_error_ = (error + vanishing(likely, arithmetic)) * difference + likely * (inner_error + mean_error)
     score_error_ = score_error_ + 4.0 * unit * likely * (exactly.inner.abs() + exactly.mean.abs())
     score_size = exactly.scores.abs() + score_error_
 

@@ -144,4 +144,5 @@ def differentiated(exact: Attended, cotangent: Tensor) -> Differentiated:
 
 def over_groups(heads: Tensor, group: int) -> Tensor:
     """Sum over the query heads that share a key and value head: [B, H, K, D] -> [B, H / group, K, D]."""
-    return heads.unflatten(1, (-1, group)).sum(2) if group > 1 else heads
+    batch, count, *rest = heads.shape
+    return heads.reshape(batch, count // group, group, *rest).sum(2) if group > 1 else heads
