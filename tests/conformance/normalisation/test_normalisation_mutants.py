@@ -23,7 +23,7 @@ FEW = {
     "RMSNorm": ("gaussian", "tiny"),
     "RMSNorm in Llama's order": ("gaussian", "tiny"),
     "LayerNorm": ("gaussian", "tiny", "offset 1000"),
-    "cross-entropy": ("gaussian", "confident"),
+    "cross-entropy": ("gaussian", "confident", "offset 1000"),
 }
 """Inputs that show every fault here; the whole plan is for the mutation score."""
 

@@ -61,7 +61,8 @@ def test_gradient_oracles_agree_with_autograd_in_float64(one: Operator) -> None:
         expected = gradients(one.oracle, wide, cotangents, one.gradient.wrt)
         found = one.gradient.oracle(sample.inputs, sample.cotangents)
         for right, tensor in zip(expected, found, strict=True):
-            scale = float(right.abs().max())
+            # Both subtract from terms as large as the cotangents, whatever is left of them.
+            scale = max(float(right.abs().max()), float(cotangents[0].abs().max()))
             assert float((tensor - right).abs().max()) <= 1e-9 * scale, (sample.input, sample.shape)
 
 
@@ -74,13 +75,9 @@ def test_exact_samples_agree_with_float64(one: Operator, precision: str) -> None
     assert one.gradient is not None
     for sample in one.exact(precision, Plan()):
         answers = as_tuple(one.oracle(*sample.inputs))
-        finite = all(bool(torch.isfinite(tensor).all()) for tensor in sample.inputs)
         for answer, expected in zip(answers, sample.expected, strict=True):
-            if finite:
-                assert torch.equal(answer.to(expected.dtype), expected), sample.input
-            else:
-                assert torch.equal(answer.isnan(), expected.isnan()), sample.input
-                assert torch.equal(answer.nan_to_num(0.0).float(), expected.nan_to_num(0.0).float()), sample.input
+            same = (answer.to(expected.dtype) == expected) | (answer.isnan() & expected.isnan())
+            assert bool(same.all()), sample.input
         if sample.gradients is not None and sample.cotangents is not None:
             found = one.gradient.oracle(sample.inputs, sample.cotangents)
             for gradient, expected in zip(found, sample.gradients, strict=True):

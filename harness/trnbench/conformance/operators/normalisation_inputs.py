@@ -100,9 +100,10 @@ def confident(rng: Generator, shape: Shape) -> NDArray[np.float64]:
     """
     values = rng.standard_normal(shape)
     places = rng.integers(0, shape[-1], shape[:-1])[..., None]
+    np.put_along_axis(values, places, -np.inf, axis=-1)
     others = np.logaddexp.reduce(values, axis=-1, keepdims=True)
-    np.put_along_axis(values, places, 0.0, axis=-1)
-    shifted = np.asarray(values - others - np.log(1000.0))
+    # A row of one column has no others; its only logit stays what it is.
+    shifted = np.asarray(values - np.where(np.isfinite(others), others, 0.0) - np.log(1000.0))
     np.put_along_axis(shifted, places, 0.0, axis=-1)
     return shifted
 
