@@ -110,7 +110,7 @@ class SlowerRate(Trainer):
 LEARNING_MUTANTS: list[LearningMutant] = [
     LearningMutant("learning rate times 1.3", FasterRate, (TOO_FAST,)),
     LearningMutant("learning rate halved", SlowerRate, (TOO_SLOW,)),
-    LearningMutant("bfloat16 parameters without masters", NarrowParameters, (TOO_SLOW, LOST)),
+    LearningMutant("bfloat16 parameters without masters", NarrowParameters, (LOST,)),
     LearningMutant("gradient of one feed-forward dropped", DroppedGradient, (TOO_SLOW, NO_GRADIENT)),
     LearningMutant("frozen weights", Frozen, (FLAT, FROZEN)),
     LearningMutant("gradient ascent", WrongSign, (FLAT,)),
