@@ -39,7 +39,7 @@ def arithmetic_here(precision: str) -> Arithmetic:
 @pytest.mark.parametrize(("name", "precision"), CASES)
 def test_cpu_is_right_forward_for_five_seeds_and_backward_but_for_known_faults(name: str, precision: str) -> None:
     operator = BY_NAME[name]
-    plan = Plan(seeds=(0, 1, 2, 3, 4), shapes="one", inputs=("gaussian", "huge logits", "offset values"))
+    plan = Plan(seeds=(0, 1, 2, 3, 4), shapes="one", inputs=("gaussian", "huge logits"))
     judged = judge_operator(
         operator, precision, HostImplementation(operator.function), arithmetic_here(precision), plan
     )

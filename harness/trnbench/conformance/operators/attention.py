@@ -132,7 +132,7 @@ def _operator(
         exact=exact_samples,
         permitted={
             "unfused": functools.partial(permitted, attention_permitted.unfused),
-            "unfused, weights rounded": functools.partial(permitted, attention_permitted.rounded_weights),
+            "unfused, base 2": functools.partial(permitted, attention_permitted.base_two),
             "blocks of keys": functools.partial(permitted, attention_permitted.blockwise),
         },
         statistics=statistics,

@@ -1,4 +1,8 @@
-"""Correct ways to compute attention on the host, whose errors say what size of error is usual (tier T3)."""
+"""Correct ways to compute attention on the host, whose errors say what size of error is usual (tier T3).
+
+All round P to the operands' format, as kernels may. One that does not has a much narrower spread of errors, and the
+floor pools the spreads of all.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +35,14 @@ def operands(inputs: Tensors, visibility: Visibility) -> tuple[Tensor, Tensor, T
 
 
 def unfused(inputs: Tensors, visibility: Visibility) -> Tensor:
-    """Scores, softmax and weighted sum one after the other in float32."""
+    """Scores, softmax and weighted sum one after the other in float32, P rounded to the operands' format."""
     query, key, value, mask = operands(inputs, visibility)
     scores = (query @ key.transpose(-1, -2)) * query.shape[-1] ** -0.5 + mask
-    return (_softmax(scores) @ value).to(inputs[0].dtype)
+    return (_softmax(scores).to(inputs[0].dtype).float() @ value).to(inputs[0].dtype)
 
 
-def rounded_weights(inputs: Tensors, visibility: Visibility) -> Tensor:
-    """As `unfused`, with P rounded to the operands' format; exponentials to base 2."""
+def base_two(inputs: Tensors, visibility: Visibility) -> Tensor:
+    """As `unfused`, with the scale folded into the query and exponentials to base 2."""
     query, key, value, mask = operands(inputs, visibility)
     scores = (query * (query.shape[-1] ** -0.5)) @ key.transpose(-1, -2) + mask
     peak = scores.amax(-1, keepdim=True)
