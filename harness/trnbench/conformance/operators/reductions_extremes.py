@@ -75,9 +75,9 @@ def maxima_gradient(inputs: Tensors, cotangents: Tensors) -> Tensors:
 
 
 def maxima_gradient_bound(inputs: Tensors, cotangents: Tensors, arithmetic: Arithmetic) -> Tensors:
-    """((1 + u_o)^3 - 1) (|share of row| + |share of column|) + s, and 0 where both are 0.
+    """((1 + u_o)^3 - 1) (|share of row| + |share of column|) + 2 s, and 0 where both are 0.
 
-    A count of equals is rounded to the output format, the quotient too, and the sum of two shares. Elements that are no
+    A count of equals is rounded to the output format, the quotient too (s if it is subnormal), and the sum of two. Elements that are no
     maximum receive an exact zero. Where subnormals are flushed, those next to the maximum may be counted as equal.
     """
     (x,) = inputs
@@ -86,7 +86,7 @@ def maxima_gradient_bound(inputs: Tensors, cotangents: Tensors, arithmetic: Arit
 
 
 def _shares_bound(size: Tensor, x: Tensor, cotangents: Tensors, arithmetic: Arithmetic) -> Tensor:
-    bound = ((1.0 + arithmetic.output_unit) ** 3 - 1.0) * size + arithmetic.smallest * (size > 0.0)
+    bound = ((1.0 + arithmetic.output_unit) ** 3 - 1.0) * size + 2.0 * arithmetic.smallest * (size > 0.0)
     if arithmetic.flushes_subnormals and bool((x.abs() < torch.finfo(x.dtype).tiny).any()):
         return bound + sum(float(cotangent.double().abs().max()) for cotangent in cotangents)
     return bound

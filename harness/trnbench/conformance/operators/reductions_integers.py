@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator
 
-SHAPE = (36, 2304)
+SHAPE = (36, 288)
 
 BEYOND_FLOAT32 = 2**24
 """From here on float32 holds even integers only, float64 from 2^53 on."""
