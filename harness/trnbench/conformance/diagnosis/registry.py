@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import TYPE_CHECKING
 
 from trnbench.conformance.operators.registry import FAMILIES
@@ -16,8 +15,6 @@ def hypotheses_of(operator_name: str) -> list[Hypothesis]:
     """Hypotheses of one operator, the simplest first; empty where its family knows none but the generic ones."""
     found: list[Hypothesis] = []
     for family in FAMILIES:
-        name = f"trnbench.conformance.diagnosis.{family}"
-        if importlib.util.find_spec(name) is None:
-            continue
-        found += importlib.import_module(name).HYPOTHESES.get(operator_name, [])
+        module = importlib.import_module(f"trnbench.conformance.diagnosis.{family}")
+        found += module.HYPOTHESES.get(operator_name, [])
     return found
