@@ -10,6 +10,7 @@ import typer
 from trnbench.cli.booleans import StrictCommand
 from trnbench.cli.comparing import compare
 from trnbench.cli.looking import doctor, schema
+from trnbench.cli.mutants import mutants
 from trnbench.cli.passports import passport
 from trnbench.cli.pricing import prices
 from trnbench.cli.reporting import report
@@ -37,6 +38,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "report": report,
     "schema": schema,
     "passport": passport,
+    "mutants": mutants,
     "prices": prices,
 }
 for name, command in COMMANDS.items():
