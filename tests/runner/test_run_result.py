@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "records"))
 
-from record_samples import record
+from record_samples import case, record
 
 from trnbench.records.deviations import Deviation
 from trnbench.records.schema import Check, Record
@@ -95,3 +95,12 @@ def test_the_list_beside_the_suites_is_found_from_the_whole_and_from_one_of_them
     for suites in ("suites", "suites/conformance", "suites/decoder", "suites/decoder/test_x.py"):
         assert deviations_beside(tmp_path / suites) == folder
     assert deviations_beside(tmp_path) is None
+
+
+def test_what_is_checked_is_counted_apart_from_what_is_measured() -> None:
+    checked = case(phase="operators", workload="reductions", batch=0, micro_batch=0, sequence=0)
+    both = result(ended(Status.OK), record(case=checked, measurement=None, conformance=[check("pass")]))
+    assert both.summary() == "1 of 1 measured, 1 of 1 checked"
+    assert result(both.records[1]).summary() == "1 of 1 checked"
+    assert result(ended(Status.OK), planned=3).summary() == "1 of 3 measured (2 not run)"
+    assert result(planned=2, interrupted=True).summary() == "0 of 2 measured (2 not run)"

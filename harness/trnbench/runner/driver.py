@@ -53,7 +53,7 @@ def run(options: RunOptions, reporter: Reporter) -> RunResult:
             select=options.select,
         )
         if stop.requested:
-            return _interrupted_before_start(options, len(listed))
+            return _interrupted_before_start(options, listed)
         if not listed:
             raise NothingMeasured(f"0 of 0 measured: no case in {options.suites} matches {_selection(options)}")
         machine = probe_machine(
@@ -64,7 +64,7 @@ def run(options: RunOptions, reporter: Reporter) -> RunResult:
             results=options.results,
         )
         if machine is None:
-            return _interrupted_before_start(options, len(listed))
+            return _interrupted_before_start(options, listed)
         for item in listed:
             check_parallel_plan(item.case, machine.device)
         _check_price_age(machine.device, reporter, ci=options.ci)
@@ -95,10 +95,11 @@ def _run_all(
     run_ids: list[str] = []
     records: list[Record] = []
     carried_over = 0
-    for _ in range(options.runs):
+    for repetition in range(options.runs):
         if stop.requested:
             break
-        run_id, todo = new_id(), list(listed)
+        # What is checked and not measured has no spread between runs: one run of it is all there is to know.
+        run_id, todo = new_id(), list(listed) if repetition == 0 else _measured(listed)
         if options.resume:
             run_id, todo, earlier = _continue(listed, machine, ledger, reporter)
             records += earlier
@@ -118,15 +119,22 @@ def _run_all(
                 reporter.case_ended(item.case, outcome.status, outcome.reason, time.monotonic() - started)
         finally:
             reporter.finish()
-    planned = options.runs * len(listed)
     return RunResult(
         run_ids=run_ids,
-        planned=planned,
+        planned=_planned(options, listed),
         records=records,
         carried_over=carried_over,
         interrupted=stop.requested,
         selected=options.select is not None,
     )
+
+
+def _measured(listed: Sequence[Listed]) -> list[Listed]:
+    return [item for item in listed if not item.case.checks_only]
+
+
+def _planned(options: RunOptions, listed: Sequence[Listed]) -> int:
+    return len(listed) + (options.runs - 1) * len(_measured(listed))
 
 
 def _run_case(
@@ -194,5 +202,5 @@ def _selection(options: RunOptions) -> str:
     return " and ".join(chosen) or "(the suites declare none)"
 
 
-def _interrupted_before_start(options: RunOptions, cases: int) -> RunResult:
-    return RunResult(run_ids=[], planned=options.runs * cases, records=[], interrupted=True)
+def _interrupted_before_start(options: RunOptions, listed: Sequence[Listed]) -> RunResult:
+    return RunResult(run_ids=[], planned=_planned(options, listed), records=[], interrupted=True)

@@ -43,18 +43,26 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         return ExitCode.CLEAN if self.measured else ExitCode.NOTHING_MEASURED
 
     def summary(self) -> str:
-        """One line: `4 of 5 measured (1 oom); 2 of them by an earlier start of this run`."""
+        """One line: `4 of 5 measured, 12 checked (1 oom); 2 of them finished before this resume`."""
+        well = [record.case.checks_only for record in self.records if record.status is Status.OK]
+        parts = []
+        if any(not record.case.checks_only for record in self.records) or not self.records:
+            parts.append(f"{well.count(False)} of {self.planned - self._checked()} measured")
+        if self._checked():
+            parts.append(f"{well.count(True)} of {self._checked()} checked")
         others = Counter(record.status.value for record in self.records if record.status is not Status.OK)
         missing = self.planned - len(self.records)
         if missing:
             others["not run"] = missing
-        word = "checked" if self.records and all(record.case.checks_only for record in self.records) else "measured"
-        text = f"{self.measured} of {self.planned} {word}"
+        text = ", ".join(parts)
         if others:
             text += f" ({', '.join(f'{count} {name}' for name, count in sorted(others.items()))})"
         if self.carried_over:
             text += f"; {self.carried_over} of them finished before this resume"
         return text
+
+    def _checked(self) -> int:
+        return sum(record.case.checks_only for record in self.records)
 
     def check_notes(self) -> Iterator[str]:
         """One line on all conformance verdicts, then one for each listed deviation that is out of date."""
