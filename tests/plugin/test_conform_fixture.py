@@ -62,7 +62,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, *checks: Check) -> None:
-    monkeypatch.setattr(cases, "check_conformance", lambda case, backend: list(checks))
+    monkeypatch.setattr(cases, "check_conformance", lambda case, backend, seeds: list(checks))
 
 
 def run(suite: pytest.Pytester, *options: str) -> pytest.RunResult:
@@ -134,7 +134,7 @@ def test_nothing_checked_is_a_skip(suite: pytest.Pytester, monkeypatch: pytest.M
 
 
 def test_an_error_in_a_check_is_a_failure(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(case: Case, backend: object) -> list[Check]:
+    def broken(case: Case, backend: object, seeds: int) -> list[Check]:
         raise ValueError("surprise")
 
     monkeypatch.setattr(cases, "check_conformance", broken)
@@ -179,3 +179,12 @@ def test_shapes_belong_to_the_checks_of_formats_and_operators() -> None:
     assert (case.batch, case.sequence, case.id) == (0, 0, "casts-formats-fp32-eager")
     with pytest.raises(Exception, match="batch is 4; phase formats has none"):
         grid(suite="x", tier="smoke", workload="casts", phase="formats", precision="fp32", mode="eager", batch=4)
+
+
+def test_the_number_of_seeds_reaches_the_check(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    monkeypatch.setattr(cases, "check_conformance", lambda case, backend, seeds: [tried.append(seeds), check()][1:])
+    assert run(suite, "--seeds", "200").ret == 0
+    assert run(suite).ret == 0
+    assert tried == [200, 200, 1, 1]
+    assert run(suite, "--seeds", "none").ret == 2

@@ -30,6 +30,9 @@ def run(
     results: Annotated[Path, typer.Option("--results", help="Where records are written.")] = Path("results/local"),
     rounds: Annotated[int | None, typer.Option("--rounds", help="Timed rounds per case.")] = None,
     runs: Annotated[int, typer.Option("--runs", help="Independent runs; a comparison needs at least 3.")] = 1,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="Seeds of every random input of an operator check; nightly: 200.")
+    ] = None,
     select: SelectOption = None,
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds after which a case is ended.")
@@ -67,6 +70,7 @@ def run(
         tier=tier,
         rounds=rounds,
         runs=runs,
+        seeds=seeds,
         suite=suite,
         select=select,
         deviations=deviations or deviations_beside(suites),

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from trnbench.records.schema import Check
 
 
-def check_conformance(case: Case, backend: Backend) -> list[Check]:
-    """Every verdict of `case`, whose phase is a level of conformance.
+def check_conformance(case: Case, backend: Backend, seeds: int = 1) -> list[Check]:
+    """Every verdict of `case`, whose phase is a level of conformance; operators are tried from `seeds` seeds.
 
     Raises `UsageError` where the level does not know the case's workload, and whatever the device raises.
     """
@@ -31,7 +31,7 @@ def check_conformance(case: Case, backend: Backend) -> list[Check]:
     if case.phase == "operators":
         from trnbench.conformance.operators.check import check_family
 
-        return check_family(case, backend)
+        return check_family(case, backend, seeds)
     if case.phase == "model":
         from trnbench.conformance.model.check import check_model
 

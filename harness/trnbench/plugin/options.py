@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     region: str | None
     conformance: bool
     deviations: list[Deviation]
+    seeds: int
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -47,6 +48,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--trnbench-list", metavar="FILE", help="write the collected cases to FILE as JSON; run nothing")
     group.addoption("--instance-type", metavar="TYPE", help="the cloud instance this runs on, for its price")
     group.addoption("--region", metavar="NAME", help="the region this runs in, for its price")
+    group.addoption("--seeds", metavar="N", help="seeds of every random input of an operator check (default: 1)")
     group.addoption("--deviations", metavar="DIR", help="folder of known deviations, one TOML file a backend")
     group.addoption("--no-conformance", action="store_true", help="measure only; records then say 'not checked'")
 
@@ -70,6 +72,7 @@ def read_settings(config: pytest.Config) -> Settings:
         region=config.getoption("--region"),
         conformance=not config.getoption("--no-conformance"),
         deviations=load_deviations(here / listed, backend) if listed and backend else [],
+        seeds=_seeds(config.getoption("--seeds")),
     )
     if settings.backend is not None:
         _check_backend(config, settings.backend)
@@ -88,6 +91,14 @@ def _rounds(text: str | None) -> int | None:
         return check_round_count(int(text))
     except ValueError:
         raise UsageError(f"--rounds is {text!r}; it must be a whole number") from None
+
+
+def _seeds(text: str | None) -> int:
+    if text is None:
+        return 1
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--seeds is {text!r}; it must be a whole number of at least 1")
+    return int(text)
 
 
 def _check_backend(config: pytest.Config, name: str) -> None:

@@ -81,7 +81,7 @@ def checking() -> Work:
 
         with backend.numerics(case.precision) as switches:
             attempt.switches = dict(switches)
-            checks = check_conformance(case, backend)
+            checks = check_conformance(case, backend, settings.seeds)
         if not checks or all(check.verdict == "not checked" for check in checks):
             attempt.conformance = checks
             attempt.end(Status.SKIPPED, checks[0].where if checks else "the case has no check in this precision")

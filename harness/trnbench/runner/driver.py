@@ -161,6 +161,8 @@ def _case_command(options: RunOptions, item: Listed, run_id: str) -> list[str]:
     ]
     if options.rounds is not None:
         command += ["--rounds", str(options.rounds)]
+    if options.seeds is not None:
+        command += ["--seeds", str(options.seeds)]
     if options.instance_type is not None:
         command += ["--instance-type", options.instance_type]
     if options.region is not None:

@@ -25,6 +25,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     tier: str | None = None
     rounds: int | None = None
     runs: int = 1
+    seeds: int | None = None
     suite: str | None = None
     select: str | None = None
     deviations: Path | None = None
@@ -40,7 +41,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 def check_options(options: RunOptions) -> None:
     """Raise `UsageError` for what can be known to be wrong without starting anything or writing anything."""
     check_selection(options.suites, options.tier)
-    for name, value in (("--rounds", options.rounds), ("--runs", options.runs)):
+    for name, value in (("--rounds", options.rounds), ("--runs", options.runs), ("--seeds", options.seeds)):
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; it must be at least 1")
     if not options.timeout > 0:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from trnbench.conformance.mutants.base import Mutant
     from trnbench.conformance.operators.base import Operator, Sample
 
-PLAN = Plan(shapes="several")
-"""As at smoke tier."""
+PLANS = (Plan(shapes="one"), Plan(shapes="several"))
+"""One shape of every input is enough for most; the smoke tier's plan for wrong ones that it misses or cannot name."""
 
 
 def try_mutant(mutant: Mutant) -> MutantResult:
@@ -34,9 +34,17 @@ def try_mutant(mutant: Mutant) -> MutantResult:
     A failure on which the checks of the operator disagree about the fault counts as named where the diagnosis of all of
     them together, or of any input alone, is one of the names that are right.
     """
+    for plan in PLANS:
+        result = _try(mutant, plan)
+        if mutant.correct or result.named:
+            break
+    return result
+
+
+def _try(mutant: Mutant, plan: Plan) -> MutantResult:
     target = operator(mutant.operator)
     arithmetic = mutant.arithmetic(mutant.precision) if mutant.arithmetic else Arithmetic(precision=mutant.precision)
-    judged = judge_operator(target, mutant.precision, mutant.make(), arithmetic, PLAN)
+    judged = judge_operator(target, mutant.precision, mutant.make(), arithmetic, plan)
     failed = [one for one in judged.findings if one.verdict != "pass"]
     names = [check.looks_like for check in summarise(target, judged.findings, judged.failures) if check.looks_like]
     if judged.failures:
@@ -50,7 +58,7 @@ def try_mutant(mutant: Mutant) -> MutantResult:
         tiers=sorted({one.tier for one in failed}),
         found=right or (names[0] if names else ""),
         named=right is not None,
-        schemes=_schemes(target, mutant),
+        schemes=_schemes(target, mutant, plan),
     )
 
 
@@ -59,11 +67,11 @@ def is_one_of(found: str, names: tuple[str, ...]) -> bool:
     return any(found == name or found.startswith(f"{name} (") for name in names)
 
 
-def _schemes(target: Operator, mutant: Mutant) -> dict[str, bool]:
+def _schemes(target: Operator, mutant: Mutant, plan: Plan) -> dict[str, bool]:
     found: dict[str, bool] = {}
     baseline = HostImplementation(target.function)
     implementation = mutant.make()
-    for sample in target.samples(mutant.precision, PLAN) if target.samples else ():
+    for sample in target.samples(mutant.precision, plan) if target.samples else ():
         for results, oracles, baselines in _outputs(target, sample, implementation, baseline):
             for name, objects in schemes.objections(results, oracles, baselines).items():
                 found[name] = found.get(name, False) or objects

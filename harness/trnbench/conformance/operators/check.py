@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trnbench.conformance.profile import measure_arithmetic
-
 from trnbench.conformance.diagnosis.engine import diagnose
 from trnbench.conformance.diagnosis.registry import hypotheses_of
 from trnbench.conformance.implementation import DeviceImplementation
 from trnbench.conformance.operators.base import Finding, Plan
 from trnbench.conformance.operators.judge import judge_operator
 from trnbench.conformance.operators.registry import operators_of
+from trnbench.conformance.profile import measure_arithmetic
 from trnbench.records.schema import Check
 
 if TYPE_CHECKING:
@@ -35,12 +34,13 @@ REFERENCES = {
     "T2": "float64 on the CPU from the device's own rounded inputs",
     "T3": "permitted implementations on the CPU",
 }
-NIGHTLY_SEEDS = 200
 _ABSENT = ("not implemented", "unsupported", "not supported", "not yet supported")
 
 
-def check_family(case: Case, backend: Backend) -> list[Check]:
+def check_family(case: Case, backend: Backend, seeds: int = 1) -> list[Check]:
     """Verdicts on every operator of the family `case.workload` in the case's precision and mode.
+
+    Random inputs are drawn from `seeds` seeds.
 
     The constants of the bounds come from the numerics that the passport's probes find first.
     """
@@ -48,28 +48,30 @@ def check_family(case: Case, backend: Backend) -> list[Check]:
     checks: list[Check] = []
     for operator in operators_of(case.workload):
         if case.precision in operator.precisions:
-            checks += _check_operator(operator, case, backend, arithmetic)
+            checks += _check_operator(operator, case, backend, arithmetic, plans(case, backend.modes, seeds))
     return checks
 
 
-def plans(case: Case, modes: Iterable[str]) -> list[Plan]:
-    """What is tried at the case's tier.
+def plans(case: Case, modes: Iterable[str], seeds: int) -> list[Plan]:
+    """What is tried: at smoke tier several shapes, at the others all of them, and one shape from further seeds.
 
-    At smoke tier one seed, and one shape where another mode of the same backend tries several: each is a compilation.
-    At the others every shape once, and `NIGHTLY_SEEDS` seeds of one shape.
+    At smoke tier only one shape where another mode of the same backend tries several: each is a compilation.
     """
-    if case.tier == "smoke":
-        return [Plan(shapes="one" if case.mode == "compiled" and "eager" in modes else "several")]
-    return [Plan(shapes="all"), Plan(seeds=tuple(range(1, NIGHTLY_SEEDS + 1)), shapes="one")]
+    sparing = case.tier == "smoke" and case.mode == "compiled" and "eager" in modes
+    first = Plan(shapes="one" if sparing else "several" if case.tier == "smoke" else "all")
+    further = [Plan(seeds=tuple(range(1, seeds)), shapes="one")] if seeds > 1 else []
+    return [first, *further]
 
 
-def _check_operator(operator: Operator, case: Case, backend: Backend, arithmetic: Arithmetic) -> list[Check]:
+def _check_operator(
+    operator: Operator, case: Case, backend: Backend, arithmetic: Arithmetic, tried: list[Plan]
+) -> list[Check]:
     implementation = DeviceImplementation(backend, case.mode, operator.function)
     before = backend.counters().fallbacks
     findings: list[Finding] = []
     failures: list[Failure] = []
     try:
-        for plan in plans(case, backend.modes):
+        for plan in tried:
             judged = judge_operator(operator, case.precision, implementation, arithmetic, plan)
             findings += judged.findings
             failures += judged.failures
