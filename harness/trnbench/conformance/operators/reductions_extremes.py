@@ -77,8 +77,9 @@ def maxima_gradient(inputs: Tensors, cotangents: Tensors) -> Tensors:
 def maxima_gradient_bound(inputs: Tensors, cotangents: Tensors, arithmetic: Arithmetic) -> Tensors:
     """((1 + u_o)^3 - 1) (|share of row| + |share of column|) + 2 s, and 0 where both are 0.
 
-    A count of equals is rounded to the output format, the quotient too (s if it is subnormal), and the sum of two. Elements that are no
-    maximum receive an exact zero. Where subnormals are flushed, those next to the maximum may be counted as equal.
+    A count of equals is rounded to the output format, the quotient too (s if it is subnormal), and the sum of two.
+    Elements that are no maximum receive an exact zero. Where subnormals are flushed, those next to the maximum may be
+    counted as equal.
     """
     (x,) = inputs
     rows, columns = _share(x, cotangents[0].abs(), -1), _share(x, cotangents[1].abs(), 0)
