@@ -12,6 +12,9 @@ from trnbench.cli.price_age import CiOption, stale_stored_prices, tell_stale_pri
 from trnbench.status import NothingMeasured, UsageError
 from trnbench.wording import SIMULATED_NOTICE
 
+DEVIATIONS = Path("suites/conformance/deviations")
+"""Where a checkout keeps its lists of known deviations."""
+
 
 def report(
     *,
@@ -22,6 +25,12 @@ def report(
     ] = False,
     prices: Annotated[
         Path | None, typer.Option("--prices", help="A price CSV of your own, beside the package's.")
+    ] = None,
+    deviations: Annotated[
+        Path | None,
+        typer.Option(
+            "--deviations", help=f"Folder of the lists of known deviations; by default {DEVIATIONS}, if there."
+        ),
     ] = None,
     ci: CiOption = False,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the first page in the browser.")] = False,
@@ -34,11 +43,12 @@ def report(
     from trnbench.report.site import build_site
 
     table = PriceTable.extended(prices)
-    summary = build_site(results, out, allow_simulated=allow_simulated, prices=table)
+    listed = deviations or (DEVIATIONS if DEVIATIONS.is_dir() else None)
+    summary = build_site(results, out, allow_simulated=allow_simulated, prices=table, deviations=listed)
     index = summary.out / "index.html"
     print(f"{summary.records_shown} of {summary.records_in} records, {summary.comparisons} comparisons: {index}")
     if summary.rejected:
-        warn(f"{summary.rejected} files in {results} are no records; the site lists each with its reason")
+        warn(f"{summary.rejected} files in {results} could not be read; the site lists each with its reason")
     if show:
         import webbrowser
 

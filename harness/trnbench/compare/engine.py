@@ -39,7 +39,7 @@ SUPERSEDED = "an earlier attempt of the same run; the newest counts"
 
 
 class CompareResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Every comparison along one axis, and every record that is in none of them, with the reason."""
+    """Every comparison along one axis, and every record with a speed to compare that is in none, with the reason."""
 
     axis: Axis
     comparisons: list[Comparison]
@@ -58,9 +58,11 @@ def compare_all(
 ) -> CompareResult:
     """Pair records along `axis` and compare them.
 
-    Identity is the whole case except the axis. Records of simulated devices take no part unless allowed. The order
-    of comparisons depends on cases and devices only, with batches in the order of numbers.
+    Identity is the whole case except the axis. Records of simulated devices take no part unless allowed. Cases that
+    are only checked have no speed by nature: their records are neither compared nor listed as left out. The order of
+    comparisons depends on cases and devices only, with batches in the order of numbers.
     """
+    records = [record for record in records if not record.case.checks_only]
     admitted = [record for record in records if allow_simulated or not record.simulated]
     refused = [(record, wording.SIMULATED_NOTICE) for record in records if record.simulated and not allow_simulated]
     pairs, alone = find_pairs(admitted, axis)

@@ -100,13 +100,17 @@ def gate(
 ) -> GateReport:
     """Judge every case of `current` against `baseline`; `aliases` maps old case names to new ones.
 
+    Cases that are only checked have no speed, and so no part in the gate: their own run says whether they conform.
     Raises `NoBaseline` where no case can be compared at all: an empty baseline, or one of another machine. Raises
     `UsageError` for a threshold outside 0 to 1, or an alias that joins two cases of the baseline.
     """
     if not 0 <= threshold < 1:
         raise UsageError(f"gate threshold is {threshold}; it must be at least 0 and below 1")
+    baseline, current = (
+        [record for record in records if not record.case.checks_only] for records in (baseline, current)
+    )
     if not baseline:
-        raise NoBaseline("no comparable baseline: it holds no record")
+        raise NoBaseline("no comparable baseline: it holds no record of a measured case")
     before, now = _by_name(baseline, aliases or {}), _by_name(current, {})
     names = sorted({*before, *now}, key=lambda name: case_order((now.get(name) or before[name])[0].case))
     report = GateReport(

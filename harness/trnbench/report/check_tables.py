@@ -4,41 +4,64 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trnbench.report.check_counts import check_tag
 from trnbench.report.format import trimmed
-from trnbench.report.names import record_page
+from trnbench.report.names import deviation_anchor, record_page
 from trnbench.report.verdicts import newest
 from trnbench.report.views import Cell, Column, Table, TableRow, Tag
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trnbench.compare.model import Comparison
     from trnbench.records.schema import Check, Record
 
 
-def checks_table(record: Record) -> Table:
-    """Every conformance check of a record with its limit and verdict."""
+def checks_table(
+    record: Record,
+    checks: Sequence[Check] | None = None,
+    table_id: str = "checks-table",
+    caption: str = "Conformance checks",
+    *,
+    headed: bool = False,
+) -> Table:
+    """Checks of a record, by default all, with limits and verdicts, and the faults that failures look like."""
+    chosen = record.conformance if checks is None else checks
+    named = any(check.looks_like for check in chosen)
     return Table(
-        id="checks-table",
-        caption="Conformance checks",
+        id=table_id,
+        caption=caption,
+        headed=headed,
         columns=[
             Column("Check", "name"),
-            Column("Level"),
+            Column("Level", "", "and tier"),
             Column("Error", "n", "and its limit"),
             Column("Verdict", "told"),
+            *([Column("Looks like", "found")] if named else []),
             Column("Reference", "reason"),
         ],
         rows=[
             TableRow(
                 [
                     Cell(check.check, note=check.metric),
-                    Cell(check.level),
+                    Cell(check.level, note=check.tier),
                     Cell(trimmed(check.value), note=_limit(check)),
-                    Cell(tag=check_tag(check.verdict), note=check.where),
+                    _verdict_cell(check, record),
+                    *([Cell(check.looks_like)] if named else []),
                     Cell(check.reference),
                 ]
             )
-            for check in record.conformance
+            for check in chosen
         ],
     )
+
+
+def _verdict_cell(check: Check, record: Record) -> Cell:
+    """The verdict with its place; a deviation leads to its entry on the page of conformance."""
+    if not check.deviation:
+        return Cell(tag=check_tag(check.verdict), note=check.where)
+    target = f"conformance.html#{deviation_anchor(record.device.backend, check.deviation)}"
+    return Cell(check.deviation, target, check.where, check_tag(check.verdict))
 
 
 def sides_checks_table(comparison: Comparison) -> Table:
@@ -75,13 +98,6 @@ def sides_checks_table(comparison: Comparison) -> Table:
     )
 
 
-def check_tag(verdict: str) -> Tag:
-    """A check's verdict as a tag."""
-    if verdict == "pass":
-        return Tag("good", "\u2713", verdict)
-    return Tag("", "?", verdict) if verdict == "not checked" else Tag("bad", "\u2715", verdict)
-
-
 def _by_name(record: Record | None) -> dict[str, Check]:
     return {check.check: check for check in record.conformance} if record else {}
 
@@ -91,7 +107,7 @@ def _check_cells(check: Check | None, record: Record | None) -> list[Cell]:
         return [Cell("n/a"), Cell(tag=Tag("", "?", "not checked"))]
     return [
         Cell(trimmed(check.value), record_page(record) + "#checks", _limit(check)),
-        Cell(tag=check_tag(check.verdict), note=check.where),
+        _verdict_cell(check, record),
     ]
 
 

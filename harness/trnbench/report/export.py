@@ -78,7 +78,7 @@ def _line(
         "reason": reason,
         "simulated": "yes" if record.simulated else "no",
     }
-    return {name: _inert(value) if isinstance(value, str) else value for name, value in values.items()}
+    return {name: inert(value) if isinstance(value, str) else value for name, value in values.items()}
 
 
 def comparison_json(comparison: Comparison) -> bytes:
@@ -106,7 +106,7 @@ def _records(side: Side) -> list[Record]:
     return [run.record for run in side.runs] + [record for record, _ in side.left_out]
 
 
-def _inert(text: str) -> str:
+def inert(text: str) -> str:
     """Text that a spreadsheet would take for a formula gets a leading apostrophe."""
     shown = printable(text)
     return f"'{shown}" if shown.startswith(_FORMULA) else shown

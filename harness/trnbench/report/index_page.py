@@ -13,9 +13,10 @@ from trnbench.report.coverage import devices_measured
 from trnbench.report.figures import ratio_figure
 from trnbench.report.format import count, ratio, ratio_interval, utc
 from trnbench.report.index_tables import devices_table, gaps_table, refused_table, runs_table, totals
-from trnbench.report.material import Material, assert_complete
+from trnbench.report.material import Material, assert_complete, is_checked, is_measured
 from trnbench.report.metric_names import PHASE_WORDS, capitalised, metric_words
 from trnbench.report.names import comparison_page
+from trnbench.report.numerics_pages import NumericsLink
 from trnbench.report.ordering import case_key
 from trnbench.report.plots import PANEL_ROWS
 from trnbench.report.verdicts import (
@@ -27,7 +28,6 @@ from trnbench.report.verdicts import (
     verdict_tag,
 )
 from trnbench.report.views import Cell, Column, Figure, Table, TableRow
-from trnbench.status import Status
 
 if TYPE_CHECKING:
     from trnbench.compare.model import Comparison, Metric
@@ -61,6 +61,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     unanswered: list[str]
     nothing: str
     sections: list[Section]
+    numerics: list[NumericsLink]
     gaps: Table
     runs: Table
     devices: Table
@@ -68,12 +69,12 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     totals: str
 
 
-def build_index(material: Material) -> Index:
+def build_index(material: Material, numerics: list[NumericsLink]) -> Index:
     """The front page of the material."""
     found = pairs(material.comparisons)
     answered = [pair for pair in found if pair.answered]
     first_axis = next((pair.axis for pair in answered if pair.decided), answered[0].axis if answered else None)
-    measured = sum(entry.record.status is Status.OK for entry in material.entries)
+    measured = sum(is_measured(entry.record) for entry in material.entries)
     return Index(
         lead=_lead(material, measured),
         newest=utc(material.entries[-1].record.finished_at) if material.entries else "",
@@ -83,6 +84,7 @@ def build_index(material: Material) -> Index:
         unanswered=[unanswered(pair) for pair in found if not pair.answered],
         nothing="" if found else _nothing(material, measured),
         sections=_sections(found),
+        numerics=numerics,
         gaps=gaps_table(material),
         runs=runs_table(material, "runs-table"),
         devices=devices_table(material),
@@ -95,15 +97,17 @@ def _lead(material: Material, measured: int) -> str:
     runs = material.runs()
     if not runs:
         return "No record can be shown." if material.records_in else "No record is here yet."
+    checked = sum(is_checked(entry.record) for entry in material.entries)
+    told = [f"{measured:,} measured"] + ([f"{checked:,} checked"] if checked else [])
     return (
-        f"From {count(len(material.entries), 'record')} of {count(len(runs), 'run')}: {measured:,} measured, "
-        f"{len(material.entries) - measured:,} not."
+        f"From {count(len(material.entries), 'record')} of {count(len(runs), 'run')}: {', '.join(told)}, "
+        f"{len(material.entries) - measured - checked:,} not."
     )
 
 
 def _nothing(material: Material, measured: int) -> str:
     """Why there is no comparison, in one sentence that says what would make one."""
-    chips = sorted({entry.record.device.chip for entry in material.entries if entry.record.status is Status.OK})
+    chips = sorted({entry.record.device.chip for entry in material.entries if is_measured(entry.record)})
     if material.simulated_left_out and not material.entries:
         return (
             f"{count(material.simulated_left_out, 'record')} read, made by a simulated device and therefore left out; "
@@ -117,6 +121,8 @@ def _nothing(material: Material, measured: int) -> str:
             f"The results folder holds {found}. Measure something first, such as trnbench run --backend cpu --tier "
             "smoke, then build the site again."
         )
+    if all(entry.record.case.checks_only for entry in material.entries):
+        return "These records check what a device computes; none of them measures a speed that could be compared."
     if not measured:
         return "Nothing was measured, so nothing can be compared; the reasons are listed below."
     return (

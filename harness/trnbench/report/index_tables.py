@@ -8,7 +8,7 @@ import msgspec
 
 from trnbench.compare.labels import device_label
 from trnbench.report.format import count, utc
-from trnbench.report.material import Entry, Material, Run, assert_complete
+from trnbench.report.material import Entry, Material, Run, assert_complete, is_checked, is_measured
 from trnbench.report.names import record_page, run_page
 from trnbench.report.ordering import case_key
 from trnbench.report.verdicts import status_tag
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 
 def gaps_table(material: Material) -> Table:
-    """Every record without a result that counts; equal ones of one device and reason share a row that counts them."""
-    missing = [entry for entry in material.entries if entry.record.status is not Status.OK]
+    """Every record without a result that counts; equal ones of one device and reason share a row that counts them.
+
+    A case that is only checked has its result in its verdicts, bad ones too: those are on the page of conformance.
+    """
+    missing = [entry for entry in material.entries if not (is_measured(entry.record) or is_checked(entry.record))]
     grouped: dict[Hashable, list[Entry]] = {}
     for entry in missing:
         record = entry.record
@@ -69,7 +72,7 @@ def runs_table(material: Material, table_id: str) -> Table:
         caption="Runs, newest first",
         columns=[
             Column("Run", "name"),
-            Column("Measured", "n"),
+            Column("Measured", "n", "or checked"),
             Column("Device"),
             Column("Instance"),
             Column("Not measured", "reason"),
@@ -84,7 +87,7 @@ def _run_row(run: Run) -> TableRow:
     return TableRow(
         [
             Cell(utc(run.entries[0].record.started_at), run_page(run.id), note=run.id),
-            Cell(f"{run.measured:,} of {len(run.entries):,}", run_page(run.id)),
+            Cell(outcome(run), run_page(run.id)),
             Cell(", ".join(devices)),
             Cell(", ".join(instances)),
             Cell(_statuses(run.entries) or "none"),
@@ -92,8 +95,15 @@ def _run_row(run: Run) -> TableRow:
     )
 
 
+def outcome(run: Run) -> str:
+    """`3 of 5`, for cases that are only checked `12 of 12 checked`, and both where a run has both."""
+    told = [f"{run.measured:,} of {run.measurable:,}"] if run.measurable else []
+    return ", ".join([*told, *([f"{run.checked:,} of {run.checkable:,} checked"] if run.checkable else [])])
+
+
 def _statuses(entries: list[Entry]) -> str:
-    counted = {status: sum(entry.record.status is status for entry in entries) for status in Status}
+    missing = [entry.record.status for entry in entries if not is_checked(entry.record)]
+    counted = {status: missing.count(status) for status in Status}
     return ", ".join(
         f"{number:,} {status.value.replace('_', ' ')}"
         for status, number in counted.items()
@@ -112,6 +122,7 @@ def devices_table(material: Material) -> Table:
             Column("Instance type"),
             Column("Records", "n"),
             Column("Measured", "n"),
+            Column("Checked", "n"),
             Column("Not measured", "reason"),
         ],
         rows=[
@@ -121,7 +132,8 @@ def devices_table(material: Material) -> Table:
                     Cell(backend),
                     Cell(instance),
                     Cell(f"{len(entries):,}"),
-                    Cell(f"{sum(entry.record.status is Status.OK for entry in entries):,}"),
+                    Cell(f"{sum(is_measured(entry.record) for entry in entries):,}"),
+                    Cell(f"{sum(is_checked(entry.record) for entry in entries):,}"),
                     Cell(_statuses(entries) or "none"),
                 ]
             )
@@ -131,10 +143,10 @@ def devices_table(material: Material) -> Table:
 
 
 def refused_table(material: Material) -> Table:
-    """Files below the results folder that are no records, each with the reason."""
+    """Files below the results folder that are not what their place says, each with the reason."""
     return Table(
         id="refused-table",
-        caption="Files that could not be read as records",
+        caption="Files that could not be read",
         headed=True,
         columns=[Column("File", "name"), Column("Reason", "reason")],
         rows=[TableRow([Cell(one.path), Cell(one.reason)]) for one in material.refused],

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.compare.model import Comparison
+from trnbench.records.deviations import Deviation
+from trnbench.records.mutation import MutationReport
+from trnbench.records.passport import Passport
 from trnbench.records.schema import Record
 from trnbench.report.ordering import natural_key, record_key
 from trnbench.status import Status
@@ -27,8 +30,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
+class PassportEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A passport, the file it came from (relative to the results folder) and that file's bytes."""
+
+    passport: Passport
+    path: str
+    data: bytes
+
+
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that could not be read as a record, and why."""
+    """A file that could not be read as what its place says that it is, and why."""
 
     path: str
     reason: str
@@ -43,7 +54,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def measured(self) -> int:
         """Records that carry a measurement which counts."""
-        return sum(entry.record.status is Status.OK for entry in self.entries)
+        return sum(is_measured(entry.record) for entry in self.entries)
+
+    @property
+    def measurable(self) -> int:
+        """Records of cases that are to be measured."""
+        return sum(not entry.record.case.checks_only for entry in self.entries)
+
+    @property
+    def checked(self) -> int:
+        """Records of cases that are only checked, and were."""
+        return sum(is_checked(entry.record) for entry in self.entries)
+
+    @property
+    def checkable(self) -> int:
+        """Records of cases that are only checked."""
+        return len(self.entries) - self.measurable
 
     def attempt(self, record: Record) -> tuple[int, int]:
         """Which attempt of its case in this run the record is, and of how many."""
@@ -55,7 +81,8 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the pages show. `records_in` counts what was read, `simulated_left_out` what may not be shown.
 
     `alone` gives, by record id, why a record is in no comparison along each axis. `today` is the day on which prices
-    are aged; None where there is no record.
+    are aged; None where there is no record. `deviations` are those listed, by backend. `passports_left_out` counts
+    passports of simulated devices that may not be shown.
     """
 
     title: str
@@ -66,6 +93,10 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     simulated_left_out: int
     alone: dict[str, list[str]] = {}
     today: date | None = None
+    deviations: dict[str, list[Deviation]] = {}
+    passports: list[PassportEntry] = []
+    passports_left_out: int = 0
+    mutation: MutationReport | None = None
 
     def __post_init__(self) -> None:
         if len(self.entries) + self.simulated_left_out != self.records_in:
@@ -76,8 +107,10 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shows_simulated(self) -> bool:
-        """Whether any record shown was made on a stand-in."""
-        return any(entry.record.simulated for entry in self.entries)
+        """Whether any record or passport shown was made on a stand-in."""
+        return any(entry.record.simulated for entry in self.entries) or any(
+            entry.passport.simulated for entry in self.passports
+        )
 
     def runs(self) -> list[Run]:
         """The runs, newest first, each with its records in time order; no record is lost on the way."""
@@ -104,6 +137,16 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
             for comparison in self.comparisons
             if any(run.record.record_id == record_id for side in (comparison.a, comparison.b) for run in side.runs)
         ]
+
+
+def is_measured(record: Record) -> bool:
+    """Whether the record carries a measurement that counts."""
+    return record.status is Status.OK and not record.case.checks_only
+
+
+def is_checked(record: Record) -> bool:
+    """Whether the record is of a case that is only checked, and carries its verdicts, good or bad."""
+    return record.case.checks_only and record.status in (Status.OK, Status.NONCONFORMANT)
 
 
 def assert_complete(came_in: int, shown: list[int], where: str) -> None:

@@ -8,6 +8,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trnbench.records.passport import Passport
     from trnbench.records.schema import Record
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -45,6 +46,26 @@ def run_page(run_id: str) -> str:
 def comparison_page(comparison_id: str) -> str:
     """Path of the comparison's page, relative to the site's root."""
     return f"comparisons/{file_stem(comparison_id)}.html"
+
+
+def passport_page(passport: Passport) -> str:
+    """Path of the passport's page, relative to the site's root."""
+    return f"passports/{passport_stem(passport)}.html"
+
+
+def passport_stem(passport: Passport) -> str:
+    """A readable file name that only this passport has."""
+    return file_stem(f"{passport.device.backend}-{passport.mode}-{passport.passport_id}")
+
+
+def passport_pair_page(a: Passport, b: Passport) -> str:
+    """Path of the page that sets two passports side by side, relative to the site's root."""
+    return f"passports/{file_stem(f'{passport_stem(a)}-against-{passport_stem(b)}')}.html"
+
+
+def deviation_anchor(backend: str, deviation: str) -> str:
+    """Id of a deviation's entry on the page of conformance."""
+    return f"deviation-{file_stem(f'{backend}-{deviation}')}"
 
 
 def rerun_command(record: Record, runs: int = 1) -> str:

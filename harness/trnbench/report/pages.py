@@ -10,19 +10,34 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from trnbench import wording
 from trnbench.report.comparison_page import build_comparison
+from trnbench.report.conformance_export import conformance_csv, conformance_json, mutants_json
 from trnbench.report.export import comparison_csv, comparison_json
 from trnbench.report.index_page import build_index
 from trnbench.report.index_tables import runs_table
 from trnbench.report.material import Material, assert_complete
-from trnbench.report.names import comparison_page, file_stem, printable, record_page, run_page
+from trnbench.report.names import (
+    comparison_page,
+    file_stem,
+    passport_page,
+    passport_pair_page,
+    passport_stem,
+    printable,
+    record_page,
+    run_page,
+)
+from trnbench.report.numerics_pages import CONFORMANCE, MUTANTS, PASSPORTS, TITLES, build_numerics
+from trnbench.report.passport_names import pairs_worth_comparing
+from trnbench.report.passport_page import build_passport
+from trnbench.report.passport_pair_page import build_passport_pair
 from trnbench.report.record_page import build_record
 from trnbench.report.run_page import build_run
 from trnbench.status import UsageError
 
 if TYPE_CHECKING:
+    from trnbench.report.numerics_pages import Numerics, NumericsLink
     from trnbench.report.views import Figure
 
-_NAVIGATION = (("Answer", "index.html"), ("Runs", "runs.html"), ("How to read it", "reading.html"))
+_ANSWER, _RUNS, _READING = ("Answer", "index.html"), ("Runs", "runs.html"), ("How to read it", "reading.html")
 
 
 class PageInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +81,7 @@ class Files:
 class Renderer:
     """Renders templates with autoescape always on; a name that a template uses and nobody gave is an error."""
 
-    def __init__(self, material: Material) -> None:
+    def __init__(self, material: Material, numerics: list[NumericsLink]) -> None:
         self.files = Files()
         self._environment = Environment(
             loader=PackageLoader("trnbench.report", "templates"),
@@ -79,7 +94,7 @@ class Renderer:
         )
         self._site = SiteInfo(
             title=material.title,
-            navigation=_NAVIGATION,
+            navigation=(_ANSWER, *((page.short, page.path) for page in numerics), _RUNS, _READING),
             disclaimer=wording.DISCLAIMER,
             simulated_notice=wording.SIMULATED_NOTICE if material.shows_simulated else "",
         )
@@ -103,12 +118,14 @@ class Renderer:
 
 def render(material: Material) -> Files:
     """Every file of the site except its manifest."""
-    renderer = Renderer(material)
-    index = build_index(material)
+    numerics = build_numerics(material)
+    renderer = Renderer(material, numerics.links)
+    index = build_index(material, numerics.links)
     renderer.page("index.html.j2", "index.html", material.title, index.lead, index)
     renderer.figures([figure for section in index.sections for group in section.groups for figure in group.figures])
     renderer.page("runs.html.j2", "runs.html", "Runs", "Every run, newest first", runs_table(material, "runs-table"))
     renderer.page("reading.html.j2", "reading.html", "How to read it", "What the words on these pages mean", None)
+    _numerics(renderer, material, numerics)
     _comparisons(renderer, material)
     _runs(renderer, material)
     _records(renderer, material)
@@ -116,6 +133,33 @@ def render(material: Material) -> Files:
     for file in sorted(static.iterdir(), key=lambda file: file.name):
         renderer.files.add(f"static/{file.name}", file.read_bytes())
     return renderer.files
+
+
+def _numerics(renderer: Renderer, material: Material, found: Numerics) -> None:
+    if found.conformance is not None:
+        renderer.page(
+            "conformance.html.j2", CONFORMANCE, TITLES[CONFORMANCE], found.conformance.headline, found.conformance
+        )
+        renderer.files.add("conformance.csv", conformance_csv(material))
+        renderer.files.add("conformance.json", conformance_json(material))
+    if found.passports is not None:
+        renderer.page("passports.html.j2", PASSPORTS, TITLES[PASSPORTS], found.passports.words, found.passports)
+        _passports(renderer, material)
+    if found.mutants is not None and material.mutation is not None:
+        renderer.page("mutants.html.j2", MUTANTS, TITLES[MUTANTS], found.mutants.headline, found.mutants)
+        renderer.figures([found.mutants.figure])
+        renderer.files.add("mutants.json", mutants_json(material.mutation))
+
+
+def _passports(renderer: Renderer, material: Material) -> None:
+    for entry in material.passports:
+        page = build_passport(entry, material)
+        renderer.page("passport.html.j2", passport_page(entry.passport), page.title, page.words, page)
+        renderer.files.add(f"passports/{passport_stem(entry.passport)}.json", entry.data)
+    for _, pair in pairs_worth_comparing(material.passports):
+        both = build_passport_pair(pair)
+        path = passport_pair_page(pair[0].passport, pair[1].passport)
+        renderer.page("passport_pair.html.j2", path, both.title, both.headline, both)
 
 
 def _comparisons(renderer: Renderer, material: Material) -> None:
@@ -133,7 +177,7 @@ def _runs(renderer: Renderer, material: Material) -> None:
     for run in material.runs():
         page = build_run(run, material)
         renderer.page("run.html.j2", run_page(run.id), page.title, page.headline, page)
-        renderer.figures([page.figure])
+        renderer.figures([page.figure] if page.figure else [])
 
 
 def _records(renderer: Renderer, material: Material) -> None:

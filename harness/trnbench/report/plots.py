@@ -81,14 +81,14 @@ def intervals(
     with settings():
         wide = _intervals_wide(rows, scale)
         narrow = _intervals_narrow(rows, scale)
-        return _drawing(wide, narrow, title, description)
+        return drawing(wide, narrow, title, description)
 
 
 def rounds(series: list[Series], *, title: str, description: str, axis: str) -> Drawing:
     """Lines over the number of the round. More series than markers are split over panels with equal scales."""
     with settings():
         wide, narrow = (_rounds_sheet(series, axis, width) for width in (WIDE, NARROW))
-        return _drawing(wide, narrow, title, description)
+        return drawing(wide, narrow, title, description)
 
 
 def obstacle(row: Row, log: bool) -> str:
@@ -106,7 +106,8 @@ def obstacle(row: Row, log: bool) -> str:
     return ""
 
 
-def _drawing(wide: Sheet, narrow: Sheet, title: str, description: str) -> Drawing:
+def drawing(wide: Sheet, narrow: Sheet, title: str, description: str) -> Drawing:
+    """Both sheets as images on light and on dark paper; call it inside `settings()`."""
     wide_svg, narrow_svg = to_svg(wide.figure, title, description), to_svg(narrow.figure, title, description)
     return Drawing(
         wide=wide_svg,

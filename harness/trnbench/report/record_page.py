@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.compare.metrics import METRICS, ImpossibleValueError, headline_metric, metric_values, mfu
+from trnbench.report.check_counts import count_words, tally
 from trnbench.report.check_tables import checks_table
 from trnbench.report.format import byte_size, count, flops, percent, seconds, usd, utc
 from trnbench.report.material import UNKNOWN, Entry, Material
 from trnbench.report.metric_names import in_full, metric_words, readable
 from trnbench.report.names import comparison_page, file_stem, rerun_command, run_page
+from trnbench.report.record_checks import CheckGroup, check_groups
 from trnbench.report.record_tables import (
     artifacts_table,
     environment_table,
@@ -38,6 +40,9 @@ class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
     rounds: Table
     warmup: Table
     checks: Table
+    check_groups: list[CheckGroup]
+    check_words: str
+    checks_only: bool
     case: list[Fact]
     device: list[Fact]
     environment: Table
@@ -62,6 +67,9 @@ def build_record(entry: Entry, material: Material) -> RecordPage:
         rounds=rounds_table(record),
         warmup=warmup_table(record),
         checks=checks_table(record),
+        check_groups=check_groups(record) if record.case.checks_only else [],
+        check_words=count_words(tally(record.conformance)),
+        checks_only=record.case.checks_only,
         case=case_facts(record.case),
         device=_device(record),
         environment=environment_table(record),
@@ -83,10 +91,7 @@ def case_facts(case: Case) -> list[Fact]:
         ("Phase", case.phase),
         ("Precision", case.precision),
         ("Mode", case.mode),
-        ("Batch", f"{count(case.batch, 'sequence')}, micro-batch {case.micro_batch:,}"),
-        ("Sequence", count(case.sequence, "token")),
-        ("New tokens", f"{case.new_tokens:,}"),
-        ("Data caches", case.cache),
+        *_sizes(case),
         ("Tier", case.tier),
         ("Tuning", case.tuning),
         ("Parallel plan", ", ".join(f"{axis} {degree}" for axis, degree in sorted(case.parallel.items())) or "none"),
@@ -95,32 +100,46 @@ def case_facts(case: Case) -> list[Fact]:
     return [Fact(name, Cell(text)) for name, text in values]
 
 
+def _sizes(case: Case) -> list[tuple[str, str]]:
+    """Shapes; checks of formats and operators have their own each, and no cache matters to what is not timed."""
+    sizes = [
+        ("Batch", f"{count(case.batch, 'sequence')}, micro-batch {case.micro_batch:,}"),
+        ("Sequence", count(case.sequence, "token")),
+    ]
+    timed = [("New tokens", f"{case.new_tokens:,}"), ("Data caches", case.cache)]
+    return (sizes if case.batch else []) + ([] if case.checks_only else timed)
+
+
 def _facts(entry: Entry, material: Material) -> list[Fact]:
     record = entry.record
     run = next(run for run in material.runs() if run.id == record.run_id)
     attempt, attempts = run.attempt(record)
-    price = record.price
     return [
         Fact("Run", Cell(record.run_id, run_page(record.run_id))),
         Fact("Started", Cell(utc(record.started_at))),
         Fact("Finished", Cell(utc(record.finished_at))),
         Fact("Attempt", Cell(f"{attempt:,} of {attempts:,} in this run; the newest counts")),
         Fact("Simulated", Cell("yes" if record.simulated else "no")),
-        Fact(
-            "Price in force",
-            Cell(
-                f"{usd(price.usd_per_hour)} an hour, {price.instance_type}, {price.region}, {price.term}",
-                note=f"{price.as_of}, {price.source}",
-            )
-            if price
-            else Cell("none", note=record.unknown.get("price", "")),
-        ),
+        *([] if record.case.checks_only else [_price(record)]),
         Fact("Stored as", Cell(entry.path)),
     ]
 
 
+def _price(record: Record) -> Fact:
+    price = record.price
+    return Fact(
+        "Price in force",
+        Cell(
+            f"{usd(price.usd_per_hour)} an hour, {price.instance_type}, {price.region}, {price.term}",
+            note=f"{price.as_of}, {price.source}",
+        )
+        if price
+        else Cell("none", note=record.unknown.get("price", "")),
+    )
+
+
 def _values(record: Record) -> Table:
-    headline = headline_metric(record.case).name
+    headline = "" if record.case.checks_only else headline_metric(record.case).name
     rows = [
         TableRow(
             [

@@ -9,6 +9,7 @@ import msgspec
 
 from trnbench.compare.labels import device_label
 from trnbench.compare.metrics import METRICS, headline_metric, metric_values
+from trnbench.report.check_counts import count_words, record_tag, tally
 from trnbench.report.figures import cases_figure, quartiles, round_seconds
 from trnbench.report.format import byte_size, number, percent, seconds, utc
 from trnbench.report.material import UNKNOWN, Material, Run, assert_complete
@@ -28,8 +29,9 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     headline: str
     facts: list[Fact]
-    figure: Figure
+    figure: Figure | None
     cases: Table
+    checked: Table
 
 
 def build_run(run: Run, material: Material) -> RunPage:
@@ -38,15 +40,25 @@ def build_run(run: Run, material: Material) -> RunPage:
         id=run.id,
         entries=sorted(run.entries, key=lambda entry: (case_key(entry.record.case), record_key(entry.record))),
     )
-    table = _cases(ordered, material)
-    assert_complete(len(run.entries), [len(table.rows)], f"the page of run {run.id}")
+    table, checked = _cases(ordered, material), _checked(ordered)
+    assert_complete(len(run.entries), [len(table.rows), len(checked.rows)], f"the page of run {run.id}")
     return RunPage(
         title=f"Run of {utc(run.entries[0].record.started_at)}",
-        headline=f"{run.measured:,} of {len(run.entries):,} measured",
+        headline=_headline(run),
         facts=_facts(run),
-        figure=cases_figure(ordered, f"run-{run.id}", table.id),
+        figure=cases_figure(_measurable(ordered), f"run-{run.id}", table.id) if table.rows else None,
         cases=table,
+        checked=checked,
     )
+
+
+def _headline(run: Run) -> str:
+    told = [f"{run.measured:,} of {run.measurable:,} measured"] if run.measurable else []
+    return ", ".join([*told, *([f"{run.checked:,} of {run.checkable:,} checked"] if run.checkable else [])])
+
+
+def _measurable(run: Run) -> Run:
+    return Run(id=run.id, entries=[entry for entry in run.entries if not entry.record.case.checks_only])
 
 
 def _facts(run: Run) -> list[Fact]:
@@ -81,7 +93,35 @@ def _cases(run: Run, material: Material) -> Table:
             Column("Attempt", "n"),
             Column("Comparisons", "n"),
         ],
-        rows=[_row(run, entry.record, material) for entry in run.entries],
+        rows=[_row(run, entry.record, material) for entry in _measurable(run).entries],
+    )
+
+
+def _checked(run: Run) -> Table:
+    """Cases that are only checked: what their verdicts say."""
+    return Table(
+        id="checked-table",
+        caption="Cases that are only checked",
+        columns=[
+            Column("Case", "name"),
+            Column("Status", "nowrap"),
+            Column("Verdict", "nowrap"),
+            Column("Checks", "reason"),
+            Column("Attempt", "n"),
+        ],
+        rows=[
+            TableRow(
+                [
+                    Cell(one.case.id, record_page(one), one.reason),
+                    Cell(tag=status_tag(one.status)),
+                    Cell(href=record_page(one) + "#checks", tag=record_tag(one)) if one.conformance else Cell("n/a"),
+                    Cell(count_words(tally(one.conformance)) or "none made"),
+                    Cell("{:,} of {:,}".format(*run.attempt(one))),
+                ]
+            )
+            for one in (entry.record for entry in run.entries)
+            if one.case.checks_only
+        ],
     )
 
 

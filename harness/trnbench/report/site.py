@@ -11,8 +11,9 @@ from trnbench.catalog.prices import PriceTable
 from trnbench.compare.engine import CompareResult, compare_all
 from trnbench.records.store import Store
 from trnbench.report.answers import AXES
+from trnbench.report.beside import gather_deviations, gather_mutation, gather_passports, refuse
 from trnbench.report.format import instant
-from trnbench.report.material import Entry, Material, Refused, relative
+from trnbench.report.material import Entry, Material, relative
 from trnbench.report.ordering import record_key
 from trnbench.report.pages import render
 from trnbench.report.publish import publish
@@ -21,6 +22,7 @@ from trnbench.status import UsageError
 if TYPE_CHECKING:
     from datetime import date
 
+    from trnbench.records.deviations import Deviation
     from trnbench.records.schema import Record
 
 TITLE = "Trainium and GPUs, compared"
@@ -29,7 +31,8 @@ TITLE = "Trainium and GPUs, compared"
 class SiteSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a build did. `records_in` were read; those not shown are simulated ones that were not asked for.
 
-    `rejected` counts files that could not be read as records; the site lists each with its reason.
+    `rejected` counts files that could not be read as records, passports or a mutation report; the site lists each with
+    its reason.
     """
 
     records_in: int
@@ -48,20 +51,23 @@ def build_site(
     today: date | None = None,
     title: str = TITLE,
     prices: PriceTable | None = None,
+    deviations: Path | None = None,
 ) -> SiteSummary:
     """Build the site of the records below `results` into `out` and return what was shown.
 
     The same records and prices (by default the package's) give the same bytes. `today` ages the prices; by default it
-    is the day of the newest record, so that a rebuild changes nothing. Simulated records are shown only with
-    `allow_simulated`, and every page then says so. Raises `UsageError` where `results` is no folder or `out` is not
-    ours to replace, and leaves a former site untouched whenever the build fails.
+    is the day of the newest record, so that a rebuild changes nothing. Simulated records and passports are shown only
+    with `allow_simulated`, and every page then says so. `deviations` is the folder of lists of known deviations, which
+    explain what records name by id. Raises `UsageError` where `results` or `deviations` is no folder, a list cannot be
+    read, or `out` is not ours to replace, and leaves a former site untouched whenever the build fails.
     """
     if not results.is_dir():
         raise UsageError(f"{results} is not a folder of results")
     if _overlap(results.resolve(), out.resolve()):
         raise UsageError(f"the site cannot lie in {out}: it and the results folder {results} must be apart")
     table = PriceTable.load() if prices is None else prices
-    material = gather(results, table, allow_simulated=allow_simulated, today=today, title=title)
+    listed = gather_deviations(deviations)
+    material = gather(results, table, allow_simulated=allow_simulated, today=today, title=title, deviations=listed)
     files = render(material)
     publish(out, files.sorted(), [entry.record.record_id for entry in material.entries])
     return SiteSummary(
@@ -74,8 +80,16 @@ def build_site(
     )
 
 
-def gather(results: Path, prices: PriceTable, *, allow_simulated: bool, today: date | None, title: str) -> Material:
-    """Load the store, leave simulated records out unless allowed, and compare along every axis."""
+def gather(
+    results: Path,
+    prices: PriceTable,
+    *,
+    allow_simulated: bool,
+    today: date | None,
+    title: str,
+    deviations: dict[str, list[Deviation]],
+) -> Material:
+    """Load the store and what lies beside it, leave out what is simulated unless allowed, compare along every axis."""
     loaded = Store(results).load()
     entries = [
         Entry(record=one.record, path=relative(one.path, results), data=one.path.read_bytes())
@@ -84,11 +98,9 @@ def gather(results: Path, prices: PriceTable, *, allow_simulated: bool, today: d
     ]
     entries.sort(key=lambda entry: record_key(entry.record))
     compared = _compare([entry.record for entry in entries], prices, allow_simulated)
-    refused = [
-        Refused(path=path, reason=_without_root(one.reason, results).removeprefix(f"{path}: "))
-        for one in loaded.rejected
-        for path in [relative(one.path, results)]
-    ]
+    passports = gather_passports(results, allow_simulated=allow_simulated)
+    mutation, broken = gather_mutation(results)
+    refused = [*(refuse(one.path, one.reason, results) for one in loaded.rejected), *passports.refused, *broken]
     alone: dict[str, list[str]] = {}
     for result in compared:
         for record, reason in result.not_compared:
@@ -102,6 +114,10 @@ def gather(results: Path, prices: PriceTable, *, allow_simulated: bool, today: d
         records_in=len(loaded.records),
         simulated_left_out=len(loaded.records) - len(entries),
         today=today or _newest_day([entry.record for entry in entries]),
+        deviations=deviations,
+        passports=passports.shown,
+        passports_left_out=passports.left_out,
+        mutation=mutation,
     )
 
 
@@ -116,10 +132,3 @@ def _newest_day(records: list[Record]) -> date | None:
 
 def _overlap(one: Path, other: Path) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
-
-
-def _without_root(reason: str, results: Path) -> str:
-    """No page prints where on its builder's machine the results lay."""
-    for root in (str(results.resolve()), str(results)):
-        reason = reason.replace(root + "/", "")
-    return reason

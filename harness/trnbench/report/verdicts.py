@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.records.deviations import FAILED
 from trnbench.report.format import count
 from trnbench.report.views import Tag
 from trnbench.status import Status
@@ -95,11 +96,14 @@ def agreement_tag(found: Agreement) -> Tag:
 
 
 def conformance_state(checks: Iterable[Check]) -> Answer:
-    """NO where any check failed, YES where all of at least one passed, else OPEN."""
-    verdicts = [check.verdict for check in checks]
-    if any(verdict in ("fail", "non-finite") for verdict in verdicts):
+    """NO where any check failed, YES where all of at least one passed, else OPEN, as with a deviation that is listed.
+
+    Values that are only reported decide nothing.
+    """
+    verdicts = [check.verdict for check in checks if check.verdict != "reported"]
+    if any(verdict in FAILED for verdict in verdicts):
         return NO
-    return YES if verdicts and all(verdict == "pass" for verdict in verdicts) else OPEN
+    return YES if verdicts and all(verdict in ("pass", "unexpected pass") for verdict in verdicts) else OPEN
 
 
 def checks_words(record: Record) -> str:

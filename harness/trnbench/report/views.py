@@ -65,6 +65,32 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"table {self.id}: a row has {len(row.cells)} cells for {len(self.columns)} columns")
 
 
+class RowGroup(msgspec.Struct, frozen=True):
+    """Rows under a heading of their own."""
+
+    heading: str
+    rows: list[TableRow]
+
+
+class GroupedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table in groups of rows; every row has one cell per column."""
+
+    id: str
+    caption: str
+    columns: list[Column]
+    groups: list[RowGroup]
+    headed: bool = False
+
+    def __post_init__(self) -> None:
+        for group in self.groups:
+            Table(id=self.id, caption=self.caption, columns=self.columns, rows=group.rows)
+
+    @property
+    def rows(self) -> list[TableRow]:
+        """The rows of all groups."""
+        return [row for group in self.groups for row in group.rows]
+
+
 class Fact(msgspec.Struct, frozen=True):
     """One line of a list of facts."""
 
