@@ -98,6 +98,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             parts.append(f"n{self.new_tokens}")
         if self.cache != "warm":
             parts.append(self.cache)
+        if self.checks_only and self.tier != "smoke":
+            # The tier decides how much is tried, and nothing else tells such cases apart.
+            parts.append(self.tier)
         if self.tuning != "stock":
             parts.append(self.tuning)
         parts += [f"{axis}{degree}" for axis, degree in sorted(self.parallel.items())]
