@@ -64,6 +64,12 @@ def _verdict_cell(check: Check, record: Record) -> Cell:
     return Cell(check.deviation, target, check.where, check_tag(check.verdict))
 
 
+def subject(check: Check) -> str:
+    """`softmax` of `operators/softmax/forward/gaussian`; the level where a name has no such parts."""
+    parts = check.check.split("/")
+    return parts[1] if len(parts) > 2 else check.level
+
+
 def sides_checks_table(comparison: Comparison) -> Table:
     """The checks of the newest record of each side, one row a check, both errors and verdicts side by side."""
     sides = (comparison.a, comparison.b)

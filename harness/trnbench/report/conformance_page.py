@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trnbench.records.deviations import FAILED
-from trnbench.report.check_counts import count_words, failures, tally
+from trnbench.report.check_counts import count_words, failures, judged, tally
 from trnbench.report.checked_records import Stack, checked_stacks
-from trnbench.report.conformance_tables import checks_of, failures_table, matrix, reported_table, unexpected_table
+from trnbench.report.conformance_tables import (
+    checks_of,
+    failures_table,
+    faults_table,
+    matrix,
+    reported_table,
+    unexpected_table,
+)
 from trnbench.report.deviation_entries import DeviationEntry, deviation_entries
-from trnbench.report.format import count, joined
+from trnbench.report.format import count
 from trnbench.report.views import Cell, GroupedTable, Table
 
 if TYPE_CHECKING:
@@ -33,8 +39,9 @@ class ConformancePage(msgspec.Struct, frozen=True, kw_only=True):
 
     headline: str
     words: str
+    faults: Table
     failures: Table
-    failure_words: str
+    fold_failures: bool
     stacks: list[StackView]
     unexpected: Table
     deviations: list[DeviationEntry]
@@ -42,6 +49,8 @@ class ConformancePage(msgspec.Struct, frozen=True, kw_only=True):
     exports: list[Cell]
 
 
+_MANY = 20
+"""More failed checks than this are folded below the table of what they look like."""
 EXPORTS = (
     Cell("Every check of these records (CSV)", "conformance.csv"),
     Cell("Verdicts by case, and all that did not pass (JSON)", "conformance.json"),
@@ -58,10 +67,11 @@ def build_conformance(material: Material) -> ConformancePage | None:
     failed = failures(counted)
     cases = sum(len(stack.entries) for stack in current)
     return ConformancePage(
-        headline=f"{count(failed, 'check')} of {sum(counted.values()):,} failed" if failed else _clean(current),
+        headline=f"{failed:,} of {count(judged(counted), 'check')} failed" if failed else _clean(current),
         words=f"{count(cases, 'case')} on {count(len(current), 'device')}: {count_words(counted) or 'no check made'}.",
+        faults=faults_table(current),
         failures=failures_table(current),
-        failure_words=_by_name(current),
+        fold_failures=failed > _MANY,
         stacks=[_view(stack, place) for place, stack in enumerate(stacks)],
         unexpected=unexpected_table(current),
         deviations=deviation_entries(stacks, material),
@@ -93,14 +103,3 @@ def _view(stack: Stack, place: int) -> StackView:
         matrix=matrix(stack, f"matrix-{place}"),
         older=stack.older,
     )
-
-
-def _by_name(stacks: list[Stack]) -> str:
-    """`Looks like: bf16 accumulator (3), subnormals flushed (1).`"""
-    names: dict[str, int] = {}
-    for _, _, check in checks_of(stacks):
-        if check.verdict in FAILED:
-            name = check.looks_like or "no name given"
-            names[name] = names.get(name, 0) + 1
-    ordered = sorted(names.items(), key=lambda item: (-item[1], item[0]))
-    return f"Looks like {joined([f'{name} ({number:,})' for name, number in ordered])}." if names else ""

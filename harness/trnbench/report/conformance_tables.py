@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from trnbench.case import CHECK_PHASES
 from trnbench.records.deviations import FAILED
-from trnbench.report.check_counts import count_words, record_tag, record_words, tally
-from trnbench.report.format import trimmed
+from trnbench.report.check_counts import beside_tag, record_tag, record_words
+from trnbench.report.check_tables import subject
+from trnbench.report.format import joined, trimmed
 from trnbench.report.metric_names import PHASE_WORDS, capitalised
 from trnbench.report.names import deviation_anchor, record_page
 from trnbench.report.ordering import case_key
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from trnbench.case import Case
     from trnbench.records.schema import Check, Record
     from trnbench.report.checked_records import Stack
+
+_EVIDENCE = re.compile(r" \((exact constant|bitwise match|matched residual)[^()]*\)$|, [\d.]+ effective bits$")
+"""How the words of a diagnosis end: by what evidence the fault was recognised, or how precise the result still is."""
 
 LEVELS: dict[str, str] = {
     "formats": "Number formats: does a cast round, overflow and flush as its format says?",
@@ -70,17 +75,50 @@ def _shape(case: Case) -> str:
 def _matrix_cell(record: Record | None) -> Cell:
     if record is None:
         return Cell("\u2013")
-    counted = tally(record.conformance)
-    more = count_words(counted, ("pass",))
-    return Cell(record_words(record), record_page(record) + "#checks", more, record_tag(record))
+    return Cell(record_words(record), record_page(record) + "#checks", beside_tag(record), record_tag(record))
+
+
+def faults_table(stacks: list[Stack]) -> Table:
+    """Failed checks by the fault that they look like, the commonest first; how it was recognised is left out."""
+    by_name: dict[str, list[tuple[Record, Check]]] = {}
+    for _, record, check in checks_of(stacks):
+        if check.verdict in FAILED:
+            name = _EVIDENCE.sub("", check.looks_like) or "no name given"
+            by_name.setdefault(name, []).append((record, check))
+    return Table(
+        id="faults-table",
+        caption="What the failures look like",
+        headed=True,
+        columns=[
+            Column("Looks like", "name"),
+            Column("Checks", "n"),
+            Column("Of", "reason"),
+            Column("In", "reason"),
+        ],
+        rows=[
+            TableRow(
+                [
+                    Cell(name),
+                    Cell(f"{len(found):,}"),
+                    Cell(joined(sorted({subject(check) for _, check in found}))),
+                    Cell(", ".join(sorted({_place(record) for record, _ in found}))),
+                ]
+            )
+            for name, found in sorted(by_name.items(), key=lambda item: (-len(item[1]), item[0]))
+        ],
+    )
+
+
+def _place(record: Record) -> str:
+    case = record.case
+    return f"{record.device.backend} {case.precision} {case.mode}"
 
 
 def failures_table(stacks: list[Stack]) -> Table:
     """Every failed check of the records that count, with the fault it looks like."""
     return Table(
         id="failures-table",
-        caption="Failed checks",
-        headed=True,
+        caption="Every failed check",
         columns=[
             Column("Check", "name"),
             Column("Looks like", "told"),

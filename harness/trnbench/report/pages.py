@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from trnbench import wording
+from trnbench.report.check_counts import TIER_WORDS
 from trnbench.report.comparison_page import build_comparison
 from trnbench.report.conformance_export import conformance_csv, conformance_json, mutants_json
 from trnbench.report.export import comparison_csv, comparison_json
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from trnbench.report.numerics_pages import Numerics, NumericsLink
     from trnbench.report.views import Figure
 
+_PATH = re.compile(r"[\w .,:+*()-]+(/[\w .,:+*()-]+)+")
+"""No character of it means anything in HTML."""
 _ANSWER, _RUNS, _READING = ("Answer", "index.html"), ("Runs", "runs.html"), ("How to read it", "reading.html")
 
 
@@ -92,6 +97,7 @@ class Renderer:
             keep_trailing_newline=True,
             finalize=lambda value: printable(value) if type(value) is str else value,
         )
+        self._environment.filters["breakable"] = breakable
         self._site = SiteInfo(
             title=material.title,
             navigation=(_ANSWER, *((page.short, page.path) for page in numerics), _RUNS, _READING),
@@ -116,6 +122,12 @@ class Renderer:
                 self.files.add(path, data)
 
 
+def breakable(text: str) -> str:
+    """`text`, with a place for a line break after each slash of a plain path; anything that could be markup stays."""
+    shown = printable(text)
+    return Markup(shown.replace("/", "/<wbr>")) if _PATH.fullmatch(shown) else shown
+
+
 def render(material: Material) -> Files:
     """Every file of the site except its manifest."""
     numerics = build_numerics(material)
@@ -124,7 +136,7 @@ def render(material: Material) -> Files:
     renderer.page("index.html.j2", "index.html", material.title, index.lead, index)
     renderer.figures([figure for section in index.sections for group in section.groups for figure in group.figures])
     renderer.page("runs.html.j2", "runs.html", "Runs", "Every run, newest first", runs_table(material, "runs-table"))
-    renderer.page("reading.html.j2", "reading.html", "How to read it", "What the words on these pages mean", None)
+    renderer.page("reading.html.j2", "reading.html", "How to read it", "What the words on these pages mean", TIER_WORDS)
     _numerics(renderer, material, numerics)
     _comparisons(renderer, material)
     _runs(renderer, material)

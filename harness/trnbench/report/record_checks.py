@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trnbench.report.check_tables import checks_table
+from trnbench.report.check_tables import checks_table, subject
 from trnbench.report.format import count
 from trnbench.report.names import file_stem
 from trnbench.report.views import Table
@@ -62,14 +62,8 @@ def check_groups(record: Record) -> list[CheckGroup]:
 def _by_operator(record: Record, checks: list[Check], name: str) -> list[Table]:
     grouped: dict[str, list[Check]] = {}
     for check in checks:
-        grouped.setdefault(_operator(check), []).append(check)
+        grouped.setdefault(subject(check), []).append(check)
     return [
         checks_table(record, group, f"checks-{name}-{file_stem(operator)}", f"{operator}: {count(len(group), 'check')}")
         for operator, group in grouped.items()
     ]
-
-
-def _operator(check: Check) -> str:
-    """`softmax` of `operators/softmax/forward/gaussian`; the level where a name has no such parts."""
-    parts = check.check.split("/")
-    return parts[1] if len(parts) > 2 else check.level
