@@ -11,7 +11,7 @@ from trnbench.case import SHAPELESS_PHASES
 from trnbench.workloads.version import workload_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from importlib.resources.abc import Traversable
 
     from trnbench.backends.base import Backend
@@ -27,7 +27,7 @@ def check_conformance(case: Case, backend: Backend, seeds: int = 1) -> list[Chec
     if case.phase == "formats":
         from trnbench.conformance.formats.check import check_formats
 
-        return check_formats(backend, case.mode, case.workload)
+        return check_formats(backend, case.mode, case.workload, sparing=is_sparing(case, backend.modes))
     if case.phase == "operators":
         from trnbench.conformance.operators.check import check_family
 
@@ -43,6 +43,14 @@ def check_conformance(case: Case, backend: Backend, seeds: int = 1) -> list[Chec
     from trnbench.conformance.generation.check import check_generation
 
     return check_generation(case, backend)
+
+
+def is_sparing(case: Case, modes: Iterable[str]) -> bool:
+    """Whether a case tries only what a compiler may change: at smoke tier, where an eager mode tries all of it.
+
+    Every shape and every question is a compilation; a backend that always compiles has no other mode to try them in.
+    """
+    return case.tier == "smoke" and case.mode == "compiled" and "eager" in modes
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trnbench.backends.select import preflight
+from trnbench.backends.select import backend_class, preflight
 from trnbench.catalog.prices import price_in_force, staleness
 from trnbench.records.deviations import load_deviations
 from trnbench.records.ids import new_id
@@ -145,6 +145,10 @@ def _run_case(
     ledger.begin(item.case, run_id)
     if missing is not None:
         return ledger.write(Outcome(Status.SKIPPED, missing))
+    modes = backend_class(options.backend).modes
+    if item.case.mode not in modes:
+        reason = f"backend {options.backend} has no {item.case.mode} mode; it has {', '.join(modes)}"
+        return ledger.write(Outcome(Status.UNSUPPORTED, reason))
     child = run_child(_case_command(options, item, run_id), timeout=options.timeout, stop=stop)
     written = ledger.written_by_child()
     return written if written is not None else ledger.write(judge(child, options.timeout))

@@ -56,12 +56,15 @@ def _cast_question(target: Format, source: str) -> Callable[[Caster, str], Check
     return lambda caster, name: judge_cast(caster, name, target, source)
 
 
-def judge_scalar(caster: Caster, names: tuple[str, ...] = tuple(FORMATS)) -> list[Check]:
-    """Every question about the scalar formats called `names`."""
+def judge_scalar(
+    caster: Caster, names: tuple[str, ...] = tuple(FORMATS), questions: frozenset[str] | None = None
+) -> list[Check]:
+    """Every question, or only those called `questions`, about the scalar formats called `names`."""
     return [
         ask(caster, f"formats/{name}/{question}", function)
         for name in names
         for question, function in scalar_questions(FORMATS[name]).items()
+        if questions is None or question in questions
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trnbench.conformance.cases import is_sparing
 from trnbench.conformance.diagnosis.engine import diagnose
 from trnbench.conformance.diagnosis.registry import hypotheses_of
 from trnbench.conformance.implementation import DeviceImplementation
@@ -53,12 +54,8 @@ def check_family(case: Case, backend: Backend, seeds: int = 1) -> list[Check]:
 
 
 def plans(case: Case, modes: Iterable[str], seeds: int) -> list[Plan]:
-    """What is tried: at smoke tier several shapes, at the others all of them, and one shape from further seeds.
-
-    At smoke tier only one shape where another mode of the same backend tries several: each is a compilation.
-    """
-    sparing = case.tier == "smoke" and case.mode == "compiled" and "eager" in modes
-    first = Plan(shapes="one" if sparing else "several" if case.tier == "smoke" else "all")
+    """What is tried: at smoke tier several shapes, or sparingly one; at the others all; one shape of further seeds."""
+    first = Plan(shapes="one" if is_sparing(case, modes) else "several" if case.tier == "smoke" else "all")
     further = [Plan(seeds=tuple(range(1, seeds)), shapes="one")] if seeds > 1 else []
     return [first, *further]
 
