@@ -34,7 +34,7 @@ def mutation_report(subject: str | None = None) -> MutationReport:
     return MutationReport(
         schema_version=MUTATION_VERSION,
         made_at=utc_now(),
-        versions={"torch": torch.__version__, "numpy": numpy.__version__},
+        versions={"torch": str(torch.__version__), "numpy": numpy.__version__},
         results=results,
         schemes=schemes.WORDS,
     )
