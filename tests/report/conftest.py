@@ -6,6 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from conformance_samples import write_conformance
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 from site_samples import many_outcomes, write_all
 
@@ -46,6 +47,14 @@ def built(results: Path, tmp_path_factory: pytest.TempPathFactory) -> SiteSummar
 def site(built: SiteSummary) -> Path:
     """The folder of the built site."""
     return built.out
+
+
+@pytest.fixture(scope="session")
+def numerics_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a site with checked cases of every verdict, passports, deviations and a mutation report."""
+    folder = tmp_path_factory.mktemp("numerics")
+    results = write_conformance(folder / "results")
+    return build_site(results, folder / "site", deviations=folder / "deviations").out
 
 
 @pytest.fixture(scope="session")

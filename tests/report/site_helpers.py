@@ -36,8 +36,8 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def words(html: str) -> str:
-    """The text of a page, tags left out, white space joined."""
-    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+    """The text of a page, tags left out, white space joined; a place for a line break is no space."""
+    return " ".join(re.sub(r"<[^>]*>", " ", html.replace("<wbr>", "")).split())
 
 
 def build(tmp_path: Path, records: list[Record], **options: object) -> Path:

@@ -184,7 +184,7 @@ def explain(fields: dict[str, Any]) -> dict[str, str]:
     if fields["price"] is None:
         reasons["price"] = "no instance type"
     if fields["measurement"] is None:
-        reasons["measurement"] = fields["reason"]
+        reasons["measurement"] = fields["reason"] or "the case is only checked"
     else:
         reasons["measurement.energy_source"] = "no energy counter"
         reasons["measurement.rounds[*].energy_joules"] = "no energy counter"

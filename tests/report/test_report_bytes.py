@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from conformance_samples import write_conformance
 from site_helpers import HOSTILE, build, hostile_records, pages, runs_of, tree
 from site_samples import (
     sample_device,
@@ -71,7 +72,7 @@ def test_a_build_that_fails_leaves_the_former_site(tmp_path: Path, monkeypatch: 
 
 BUILD = (
     "import sys; from pathlib import Path; from trnbench.report.site import build_site\n"
-    "build_site(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+    "build_site(Path(sys.argv[1]), Path(sys.argv[2]), deviations=Path(sys.argv[3]))\n"
 )
 
 
@@ -82,7 +83,7 @@ def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
         *runs_of("h100", 1000.0),
         sample_record("cpu", run="\u00e9\u00b5", device=sample_device("cpu", read_back={"note": "caf\u00e9 \u00b5s"})),
     ]
-    results = write_all(tmp_path / "results", records)
+    results = write_all(write_conformance(tmp_path / "results"), records)
     worlds = [
         {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Asia/Tokyo", "PYTHONHASHSEED": "1"},
         {"LC_ALL": "C.UTF-8", "TZ": "America/New_York", "PYTHONHASHSEED": "2", "MPLBACKEND": "TkAgg"},
@@ -92,7 +93,7 @@ def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
         here = tmp_path / f"world {place}"
         here.mkdir()
         environment = {name: value for name, value in os.environ.items() if name not in ("LANG", "LC_CTYPE")}
-        command = [sys.executable, "-c", BUILD, str(results), "site"]
+        command = [sys.executable, "-c", BUILD, str(results), "site", str(tmp_path / "deviations")]
         subprocess.run(command, cwd=here, env={**environment, **world}, check=True, timeout=300)
         built.append(tree(here / "site"))
     assert built[0] == built[1]

@@ -51,8 +51,8 @@ def test_a_missing_instance_type_is_a_group(tmp_path: Path) -> None:
     devices = re.search(r'<table id="devices-table">.*?</table>', (site / "index.html").read_text("utf-8"), re.DOTALL)
     assert devices
     rows = [words(row) for row in re.findall(r"<tr>.*?</tr>", devices[0], re.DOTALL)]
-    assert "h100-sxm cuda p5.48xlarge 2 2 none" in rows
-    assert "h100-sxm cuda unknown 1 1 none" in rows
+    assert "h100-sxm cuda p5.48xlarge 2 2 0 none" in rows
+    assert "h100-sxm cuda unknown 1 1 0 none" in rows
 
 
 def test_lost_rows_are_an_error() -> None:

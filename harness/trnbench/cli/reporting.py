@@ -48,7 +48,8 @@ def report(
     index = summary.out / "index.html"
     print(f"{summary.records_shown} of {summary.records_in} records, {summary.comparisons} comparisons: {index}")
     if summary.rejected:
-        warn(f"{summary.rejected} files in {results} could not be read; the site lists each with its reason")
+        files = "1 file" if summary.rejected == 1 else f"{summary.rejected} files"
+        warn(f"{files} in {results} could not be read; the site lists each with its reason")
     if show:
         import webbrowser
 

@@ -116,9 +116,10 @@ def _place(record: Record) -> str:
 
 def failures_table(stacks: list[Stack]) -> Table:
     """Every failed check of the records that count, with the fault it looks like."""
+    failed = [(stack, record, check) for stack, record, check in checks_of(stacks) if check.verdict in FAILED]
     return Table(
         id="failures-table",
-        caption="Every failed check",
+        caption=f"Each failed check: {len(failed):,}",
         columns=[
             Column("Check", "name"),
             Column("Looks like", "told"),
@@ -136,8 +137,7 @@ def failures_table(stacks: list[Stack]) -> Table:
                     Cell(check.where),
                 ]
             )
-            for stack, record, check in checks_of(stacks)
-            if check.verdict in FAILED
+            for stack, record, check in failed
         ],
     )
 

@@ -39,13 +39,19 @@ class DeviationEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def deviation_entries(stacks: list[Stack], material: Material) -> list[DeviationEntry]:
-    """Every deviation that a check names or a list holds, those seen first, then by backend and id."""
+    """Every deviation that a check of any record names or a list holds: those seen now first, by backend and id."""
     listed = {(backend, one.id): one for backend, entries in material.deviations.items() for one in entries}
     seen: dict[tuple[str, str], Seen] = {}
     for stack, record, check in checks_of(stacks):
         if check.deviation:
             seen.setdefault((record.device.backend, check.deviation), []).append((stack, record, check))
-    keys = sorted({*listed, *seen}, key=lambda key: (key not in seen, key[0], natural_key(key[1])))
+    named = {
+        (entry.record.device.backend, check.deviation)
+        for entry in material.entries
+        for check in entry.record.conformance
+        if check.deviation
+    }
+    keys = sorted({*listed, *named}, key=lambda key: (key not in seen, key[0], natural_key(key[1])))
     return [_entry(key, listed.get(key), seen.get(key, []), material.today) for key in keys]
 
 
@@ -92,7 +98,7 @@ def _expiry(today: date | None, *, expired: bool) -> str:
 
 def _seen_words(seen: Seen) -> str:
     if not seen:
-        return "Seen in no record of this site."
+        return "Seen in no record that counts now."
     excused = sum(check.verdict == "known deviation" for _, _, check in seen)
     records = {record.record_id for _, record, _ in seen}
     told = f"Seen in {count(excused, 'check')} of {count(len(records), 'record')}"
