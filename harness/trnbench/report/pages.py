@@ -194,8 +194,9 @@ def _runs(renderer: Renderer, material: Material) -> None:
 
 def _records(renderer: Renderer, material: Material) -> None:
     shown = []
+    runs = {run.id: run for run in material.runs()}
     for entry in material.entries:
-        page, path = build_record(entry, material), record_page(entry.record)
+        page, path = build_record(entry, runs[entry.record.run_id], material), record_page(entry.record)
         status = entry.record.status.value.replace("_", " ")
         renderer.page("record.html.j2", path, page.title, f"{page.title}: {status}", page)
         renderer.files.add(f"records/{file_stem(entry.record.record_id)}.json", entry.data)

@@ -10,7 +10,7 @@ from trnbench.compare.metrics import METRICS, ImpossibleValueError, headline_met
 from trnbench.report.check_counts import count_words, tally
 from trnbench.report.check_tables import checks_table
 from trnbench.report.format import byte_size, count, flops, percent, seconds, usd, utc
-from trnbench.report.material import UNKNOWN, Entry, Material
+from trnbench.report.material import UNKNOWN, Entry, Material, Run
 from trnbench.report.metric_names import in_full, metric_words, readable
 from trnbench.report.names import comparison_page, file_stem, rerun_command, run_page
 from trnbench.report.record_checks import CheckGroup, check_groups
@@ -55,14 +55,14 @@ class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
     stored_as: str
 
 
-def build_record(entry: Entry, material: Material) -> RecordPage:
-    """The page of one record."""
+def build_record(entry: Entry, run: Run, material: Material) -> RecordPage:
+    """The page of one record of `run`."""
     record = entry.record
     return RecordPage(
         title=record.case.id,
         status=status_tag(record.status),
         reason=record.reason,
-        facts=_facts(entry, material),
+        facts=_facts(entry, run),
         values=_values(record),
         rounds=rounds_table(record),
         warmup=warmup_table(record),
@@ -110,9 +110,8 @@ def _sizes(case: Case) -> list[tuple[str, str]]:
     return (sizes if case.batch else []) + ([] if case.checks_only else timed)
 
 
-def _facts(entry: Entry, material: Material) -> list[Fact]:
+def _facts(entry: Entry, run: Run) -> list[Fact]:
     record = entry.record
-    run = next(run for run in material.runs() if run.id == record.run_id)
     attempt, attempts = run.attempt(record)
     return [
         Fact("Run", Cell(record.run_id, run_page(record.run_id))),
