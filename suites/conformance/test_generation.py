@@ -1,6 +1,6 @@
 """Generation: logits of a fixed text, perplexity, greedy tokens with their margins, invariance, checkpoints.
 
-`nano` has random weights; SmolLM2-135M trained ones (extra `real-model`).
+`nano` has random weights; at single tier SmolLM2-135M has trained ones (extra `real-model`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ SMOKE = grid(
     workload="nano",
     phase="generation",
     precision=["fp32", "bf16"],
-    mode=["eager", "compiled"],
+    mode="eager",
     batch=4,
     sequence=48,
 ) + grid(
     suite="conformance",
     tier="smoke",
-    workload="smollm2-135m",
+    workload="nano",
     phase="generation",
-    precision="bf16",
-    mode="eager",
+    precision="fp32",
+    mode="compiled",
     batch=4,
     sequence=48,
 )
@@ -32,10 +32,10 @@ SMOKE = grid(
 SINGLE = grid(
     suite="conformance",
     tier="single",
-    workload="smollm2-135m",
+    workload=["nano", "smollm2-135m"],
     phase="generation",
     precision=["fp32", "bf16", "fp16"],
-    mode="compiled",
+    mode=["eager", "compiled"],
     batch=4,
     sequence=48,
 )

@@ -26,7 +26,18 @@ SMOKE = grid(
     sequence=32,
 )
 
+SINGLE = grid(
+    suite="conformance",
+    tier="single",
+    workload="nano",
+    phase="learning",
+    precision=["fp32", "bf16", "fp16"],
+    mode=["eager", "compiled"],
+    batch=4,
+    sequence=32,
+)
 
-@pytest.mark.cases(SMOKE)
+
+@pytest.mark.cases(SMOKE + SINGLE)
 def test_learning(conform):
     conform()
