@@ -99,10 +99,9 @@ def _expiry(today: date | None, *, expired: bool) -> str:
 def _seen_words(seen: Seen) -> str:
     if not seen:
         return "Seen in no record that counts now."
-    excused = sum(check.verdict == "known deviation" for _, _, check in seen)
-    records = {record.record_id for _, record, _ in seen}
-    told = f"Seen in {count(excused, 'check')} of {count(len(records), 'record')}"
-    passed = len(seen) - excused
+    excused = [record.record_id for _, record, check in seen if check.verdict == "known deviation"]
+    told = f"Seen in {count(len(excused), 'check')} of {count(len(set(excused)), 'record')}"
+    passed = len(seen) - len(excused)
     return f"{told}; {count(passed, 'listed check')} passed, which was not expected" if passed else told
 
 
