@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from trnbench.backends.select import backend_class
 from trnbench.case import CHECK_PHASES, Case
 from trnbench.conformance.cases import conformance_version
 from trnbench.status import TrnBenchError, UsageError
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARKER = "cases"
+ONLY_COMPILED = "where_only_compiled"
+"""Keyword of the marker: cases for backends without an eager mode, which would be tried in that mode elsewhere."""
+
 MARKER_LINE = f"{MARKER}(cases): measure every one of these trnbench cases; gives the fixture `case`"
 
 
@@ -40,10 +44,15 @@ def marked_cases(node: pytest.Item) -> dict[str, Case]:
     marker = node.get_closest_marker(MARKER)
     if marker is None:
         raise UsageError("uses the fixture `measure`, `conform` or `case` without @pytest.mark.cases([...])")
-    if len(marker.args) != 1 or marker.kwargs or not all(isinstance(case, Case) for case in marker.args[0]):
-        raise UsageError("@pytest.mark.cases takes one list of trnbench cases, as trnbench.case.grid returns it")
+    declared = [*marker.args, *marker.kwargs.values()]
+    known = len(marker.args) == 1 and set(marker.kwargs) <= {ONLY_COMPILED}
+    if not known or not all(isinstance(case, Case) for cases in declared for case in cases):
+        raise UsageError(
+            f"@pytest.mark.cases takes one list of trnbench cases, as trnbench.case.grid returns it, and maybe a second "
+            f"one as {ONLY_COMPILED}"
+        )
     found: dict[str, Case] = {}
-    for case in marker.args[0]:
+    for case in [*marker.args[0], *(marker.kwargs.get(ONLY_COMPILED, []) if _only_compiles(node) else [])]:
         wrong = "measure" if case.checks_only else "conform"
         if wrong in getattr(node, "fixturenames", ()):
             raise UsageError(f"case {case.id} of phase {case.phase} cannot use the fixture `{wrong}`")
@@ -52,6 +61,12 @@ def marked_cases(node: pytest.Item) -> dict[str, Case]:
             raise UsageError(f"declares case {stamped.id} twice")
         found[stamped.id] = stamped
     return found
+
+
+def _only_compiles(node: pytest.Item) -> bool:
+    """Whether the session's backend has no eager mode; a session without a backend lists every case there is."""
+    name = node.config.getoption("--backend")
+    return name is None or "eager" not in backend_class(name).modes
 
 
 def case_of(item: pytest.Item) -> Case | None:

@@ -54,10 +54,13 @@ def jax_objects(result: Tensor, oracle: Tensor, baseline: Tensor) -> bool:
 
 def cosine_objects(result: Tensor, oracle: Tensor, baseline: Tensor) -> bool:
     """Cosine similarity below the limit, or not a number."""
+    # By hand: torch's own cosine takes norms below 1e-8 for 1e-8, and tensors of small numbers are no fault.
     y, right = result.double().flatten(), oracle.flatten()
-    if float(right.norm()) == 0.0:
-        return bool(float(y.norm()) != 0.0)
-    return not float(torch.nn.functional.cosine_similarity(y, right, dim=0)) >= COSINE_LIMIT
+    scale, right_scale = y.abs().max(), right.abs().max()
+    if float(right_scale) == 0.0 or float(scale) == 0.0:
+        return bool(float(scale) != float(right_scale))
+    y, right = y / scale, right / right_scale
+    return not float(y @ right / (y.norm() * right.norm())) >= COSINE_LIMIT
 
 
 def error_ratio_objects(result: Tensor, oracle: Tensor, baseline: Tensor) -> bool:
