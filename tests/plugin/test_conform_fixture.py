@@ -35,7 +35,7 @@ def test_checks({fixture}):
 DEVIATION = """
 [[deviation]]
 id = "known"
-checks = ["operators/sum/*"]
+checks = ["operators/sum/forward/all equal"]
 reason = "why"
 link = "https://example.org/1"
 reproduction = "how"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_samples import case, record
 
-from trnbench.records.deviations import Deviation, apply_deviations, fails_run, load_deviations, unmatched
+from trnbench.records.deviations import Deviation, apply_deviations, fails_run, idle, load_deviations, unmatched
 from trnbench.records.schema import Check
 from trnbench.status import Status, UsageError
 
@@ -117,12 +117,22 @@ def test_a_non_finite_result_can_be_listed_too() -> None:
     assert verdicts([check(verdict="non-finite")], entry()) == ["known deviation"]
 
 
-def test_a_pass_in_spite_of_it_is_told_only_where_nothing_named_fails() -> None:
+def test_a_pass_in_spite_of_it_is_told_where_the_check_is_named_in_full() -> None:
+    """A pattern may name more than fails; whether anything of it still does is a question to the whole run."""
     both = [check(), check("operators/embedding/backward/gaussian", "pass")]
     assert verdicts(both, entry()) == ["known deviation", "pass"]
-    assert verdicts([both[1]], entry()) == ["unexpected pass"]
+    assert verdicts(both, entry(checks=[one.check for one in both])) == ["known deviation", "unexpected pass"]
     other = check(like="last write wins (bitwise match)")
     assert verdicts([other, both[1]], entry(looks_like=["bf16*"])) == ["fail", "pass"]
+
+
+def test_an_entry_of_which_nothing_fails_any_more_is_idle() -> None:
+    fails, passes = check(verdict="known deviation"), check("operators/embedding/backward/gaussian", "pass")
+    assert idle([entry()], [(case(), VERSIONS, [fails, passes])]) == []
+    assert idle([entry()], [(case(), VERSIONS, [passes])]) == ["one"]
+    assert idle([entry()], [(case(), VERSIONS, [passes]), (case(), VERSIONS, [fails])]) == []
+    assert idle([entry(precision=["fp32"])], [(case(), VERSIONS, [passes])]) == []
+    assert idle([entry()], [(case(), VERSIONS, [check(verdict="not checked")])]) == []
 
 
 def test_what_was_not_checked_stays_so() -> None:

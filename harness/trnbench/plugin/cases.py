@@ -48,7 +48,7 @@ def marked_cases(node: pytest.Item) -> dict[str, Case]:
     known = len(marker.args) == 1 and set(marker.kwargs) <= {ONLY_COMPILED}
     if not known or not all(isinstance(case, Case) for cases in declared for case in cases):
         raise UsageError(
-            f"@pytest.mark.cases takes one list of trnbench cases, as trnbench.case.grid returns it, and maybe a second "
+            "@pytest.mark.cases takes one list of trnbench cases, as trnbench.case.grid returns it, and maybe a second "
             f"one as {ONLY_COMPILED}"
         )
     found: dict[str, Case] = {}

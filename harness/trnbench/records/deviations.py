@@ -147,7 +147,8 @@ def apply_deviations(
     """The checks, those that a deviation covers marked with its id.
 
     A failed check becomes "known deviation" where an entry excuses it and has not expired; an expired entry is named in
-    `where` and excuses nothing. Where no check that an entry names fails, those that pass become "unexpected pass".
+    `where` and excuses nothing. A check that an entry names without a wildcard, and that passes, becomes "unexpected
+    pass"; whether anything else that an entry names still fails is told of whole runs (`idle`).
     """
     result = list(checks)
     for entry in deviations:
@@ -162,10 +163,9 @@ def apply_deviations(
             continue
         for i in excused:
             result[i] = msgspec.structs.replace(result[i], verdict="known deviation", deviation=entry.id)
-        if not excused and not any(result[i].verdict in FAILED for i in named):
-            for i in named:
-                if result[i].verdict == "pass":
-                    result[i] = msgspec.structs.replace(result[i], verdict="unexpected pass", deviation=entry.id)
+        for i in named:
+            if result[i].verdict == "pass" and result[i].check in entry.checks:
+                result[i] = msgspec.structs.replace(result[i], verdict="unexpected pass", deviation=entry.id)
     return result
 
 
@@ -180,6 +180,19 @@ def unmatched(
     for entry in deviations:
         scope = [checks for case, versions, checks in outcomes if checks and entry.applies(case, versions)]
         if scope and not any(entry.names(check) for checks in scope for check in checks):
+            found.append(entry.id)
+    return found
+
+
+def idle(
+    deviations: Sequence[Deviation], outcomes: Sequence[tuple[Case, Mapping[str, str], Sequence[Check]]]
+) -> list[str]:
+    """Ids of the entries that name checks of a run of which none fails any more; `outcomes` as for `unmatched`."""
+    found = []
+    for entry in deviations:
+        scope = [checks for case, versions, checks in outcomes if entry.applies(case, versions)]
+        verdicts = {check.verdict for checks in scope for check in checks if entry.names(check)}
+        if verdicts & {"pass", "unexpected pass"} and not verdicts & {*FAILED, "known deviation"}:
             found.append(entry.id)
     return found
 
