@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy
 import torch
-from trnbench.conformance.mutants.formats import FORMAT_MUTANTS
 
 from trnbench.conformance.mutants import schemes
+from trnbench.conformance.mutants.formats import FORMAT_MUTANTS
 from trnbench.conformance.mutants.registry import operator_mutants
 from trnbench.conformance.mutants.run import is_one_of, try_mutant
 from trnbench.records.ids import utc_now

@@ -28,20 +28,20 @@ PLANS = (Plan(shapes="one"), Plan(shapes="several"))
 """One shape of every input is enough for most; the smoke tier's plan for wrong ones that it misses or cannot name."""
 
 
-def try_mutant(mutant: Mutant) -> MutantResult:
-    """Judge one mutant as a device would be, and ask the simpler schemes about the same outputs.
+def try_mutant(mutant: Mutant, *, compare_schemes: bool = True) -> MutantResult:
+    """Judge one mutant as a device would be, and maybe ask the simpler schemes about the same outputs.
 
     A failure on which the checks of the operator disagree about the fault counts as named where the diagnosis of all of
     them together, or of any input alone, is one of the names that are right.
     """
     for plan in PLANS:
-        result = _try(mutant, plan)
+        result = _try(mutant, plan, compare_schemes)
         if mutant.correct or result.named:
             break
     return result
 
 
-def _try(mutant: Mutant, plan: Plan) -> MutantResult:
+def _try(mutant: Mutant, plan: Plan, compare_schemes: bool) -> MutantResult:
     target = operator(mutant.operator)
     arithmetic = mutant.arithmetic(mutant.precision) if mutant.arithmetic else Arithmetic(precision=mutant.precision)
     judged = judge_operator(target, mutant.precision, mutant.make(), arithmetic, plan)
@@ -58,7 +58,7 @@ def _try(mutant: Mutant, plan: Plan) -> MutantResult:
         tiers=sorted({one.tier for one in failed}),
         found=right or (names[0] if names else ""),
         named=right is not None,
-        schemes=_schemes(target, mutant, plan),
+        schemes=_schemes(target, mutant, plan) if compare_schemes else {},
     )
 
 
