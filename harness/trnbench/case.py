@@ -144,8 +144,8 @@ def grid(**fields: object) -> list[Case]:
 def case_from(fields: Mapping[str, object]) -> Case:
     """Build and check one case from plain values, as read from a suite or a file.
 
-    `micro_batch` defaults to `batch`, and all shapes to 0 in phases that have none. Raises `UsageError` with the field's
-    name and what would be right.
+    `micro_batch` defaults to `batch`, and all shapes to 0 in phases that have none. Raises `UsageError` with the
+    field's name and what would be right.
     """
     known = Case.__struct_fields__
     for name in fields:

@@ -29,7 +29,7 @@ SMOKE = (
 SINGLE = declare("single", ["eager", "compiled"], ["fp32", "bf16", "fp16"]) + declare(
     "single", ["eager", "compiled"], "tf32", TF32_FAMILIES
 )
-ONLY_COMPILED = declare("smoke", "compiled", ["fp32", "fp16"]) + declare("smoke", "compiled", "tf32", TF32_FAMILIES)
+ONLY_COMPILED = declare("smoke", "compiled", "fp32") + declare("smoke", "compiled", "tf32", TF32_FAMILIES)
 
 
 @pytest.mark.cases(SMOKE + SINGLE, where_only_compiled=ONLY_COMPILED)

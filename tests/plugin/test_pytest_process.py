@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_suite import SUITE
 
+from trnbench.case import PHASES
 from trnbench.records.store import Store
 from trnbench.status import Status
 
@@ -107,7 +108,7 @@ def test_suites_are_collected_and_listed_without_torch(without_torch: Path, tmp_
     file = tmp_path / "cases.json"
     assert pytest_child(ROOT, "suites", "--trnbench-list", str(file), extra_path=without_torch).returncode == 0
     listed = json.loads(file.read_text())
-    assert {item["case"]["phase"] for item in listed} == {"train_step", "prefill", "decode"}
+    assert {item["case"]["phase"] for item in listed} == set(PHASES)
     assert len({item["nodeid"] for item in listed}) == len(listed)
     assert max(item["case"]["sequence"] for item in listed if item["case"]["tier"] == "smoke") > 256
     skipped = pytest_child(ROOT, "suites", "-rs", extra_path=without_torch)

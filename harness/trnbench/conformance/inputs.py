@@ -37,7 +37,8 @@ def rounded(values: NDArray[np.float64], dtype: torch.dtype) -> Tensor:
     """
     if dtype in (torch.float64, torch.float32):
         return torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
-    nearest = values.astype(np.float32)
+    with np.errstate(over="ignore"):
+        nearest = values.astype(np.float32)
     bits = nearest.view(np.uint32)
     inexact = np.isfinite(values) & np.isfinite(nearest) & (nearest.astype(np.float64) != values)
     # Away from zero where float32 overshot: step back to the truncated value, then set its last bit.
