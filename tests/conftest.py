@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
 
 # Model hubs are never asked: what a test needs, it makes or finds in an installed wheel.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -15,6 +19,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("trnbench", deadline=None)
 settings.load_profile("trnbench")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_trace_of_workers() -> None:
+    """The product refuses to measure in a worker of pytest-xdist; what these tests start is none, wherever they run."""
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        os.environ.pop(name, None)
+
+
+@pytest.fixture
+def benchmark(benchmark: BenchmarkFixture) -> BenchmarkFixture:
+    """pytest-benchmark switches itself off in workers, whose times mean nothing; here it is run to be tested."""
+    benchmark.disabled = False
+    return benchmark
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -134,8 +134,10 @@ def test_exit_code(done: subprocess.CompletedProcess[str]) -> None:
     assert "2 of 2 measured" in done.stdout
     assert "FAIL code 3" in done.stdout
     sentences = [line for line in done.stderr.splitlines() if line.startswith("trnbench: ")]
-    assert len(sentences) == 1, done.stderr
-    assert wording.SIMULATED_NOTICE in sentences[0]
+    assert len(sentences) == 3, done.stderr
+    assert sentences[0].startswith("trnbench: taking the passport of backend neuron")
+    assert sentences[1].startswith("trnbench: stored as ")
+    assert wording.SIMULATED_NOTICE in sentences[2]
     assert "Traceback" not in done.stdout + done.stderr
 
 
@@ -160,7 +162,7 @@ def test_what_ran_is_never_called_trainium(job: Job, records: list[Record]) -> N
         assert record.device.read_back["outputs_on"] == "neuron:0"
     stored = [str(path.relative_to(job.results)) for path in job.results.rglob("*.json")]
     assert stored
-    assert all(path.startswith("decoder/cpu/") for path in stored)
+    assert all(path.startswith(("decoder/cpu/", "passports/cpu/")) for path in stored)
     assert "rainium" not in text_of(job.results)
 
 

@@ -178,7 +178,12 @@ def unmatched(
     """
     found = []
     for entry in deviations:
-        scope = [checks for case, versions, checks in outcomes if checks and entry.applies(case, versions)]
+        levels = {pattern.partition("/")[0] for pattern in entry.checks if "/" in pattern}
+        scope = [
+            checks
+            for case, versions, checks in outcomes
+            if checks and entry.applies(case, versions) and (not case.checks_only or case.phase in levels)
+        ]
         if scope and not any(entry.names(check) for checks in scope for check in checks):
             found.append(entry.id)
     return found
