@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 LEAST_WRONG, LEAST_CORRECT, NAMED_SHARE = 40, 15, 0.95
 
 SAMPLED = {} if "TRNBENCH_NIGHTLY" in os.environ else {"products": 4, "normalisation": 4, "attention": 2}
-"""Of the families whose emulations take minutes, every so-manieth mutant on ordinary days; `trnbench mutants`, which CI
-runs beside these tests, takes all of them."""
+"""Of the families whose emulations take minutes, every so-manieth mutant on ordinary days; nightly runs and
+`trnbench mutants` take all of them."""
 
 
 @pytest.fixture(autouse=True)
