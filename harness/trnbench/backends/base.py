@@ -42,6 +42,11 @@ class Backend(abc.ABC):
         Raises `BackendUnavailable` with one sentence: what is missing and where to get it.
         """
 
+    @classmethod
+    def no_such_mode(cls, mode: str) -> str | None:
+        """Why this backend cannot run in `mode`, in one sentence; None where it offers the mode."""
+        return None if mode in cls.modes else f"backend {cls.name} has no {mode} mode; it has {', '.join(cls.modes)}"
+
     @abc.abstractmethod
     def open(self) -> None:
         """Initialise the runtime and take the device.

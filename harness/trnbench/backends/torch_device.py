@@ -77,8 +77,9 @@ class TorchBackend(Backend):
 
     def unsupported(self, precision: str, mode: str) -> str | None:
         """Why `precision` and `mode` cannot run here, found by trying once; None where they can."""
-        if mode not in self.modes:
-            return self._no_such_mode(mode)
+        absent = self.no_such_mode(mode)
+        if absent is not None:
+            return absent
         key = (precision, mode)
         if key not in self._refusals:
             self._refusals[key] = precision_probe.refusal(self, precision) or self._cannot_compile(mode)
@@ -94,11 +95,9 @@ class TorchBackend(Backend):
         return function if mode == "eager" else self._watch.compiled(function, self.compiler)
 
     def _check_mode(self, mode: str) -> None:
-        if mode not in self.modes:
-            raise CaseError(Status.UNSUPPORTED, self._no_such_mode(mode))
-
-    def _no_such_mode(self, mode: str) -> str:
-        return f"backend {self.name} has no {mode} mode; it has {', '.join(self.modes)}"
+        absent = self.no_such_mode(mode)
+        if absent is not None:
+            raise CaseError(Status.UNSUPPORTED, absent)
 
     @contextmanager
     def numerics(self, precision: str) -> Iterator[dict[str, Scalar]]:

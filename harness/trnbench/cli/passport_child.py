@@ -8,12 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from trnbench.backends.failures import classify_error, failure_reason
 from trnbench.backends.select import open_backend
-from trnbench.runner.machine import ProbeFailure
+from trnbench.runner.machine import failure_of
 from trnbench.runner.passport import PassportAnswer
 from trnbench.runner.watchdog import follow_parent
-from trnbench.status import BackendUnavailable, ExitCode, TrnBenchError, UsageError
+from trnbench.status import ExitCode, UsageError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,26 +35,15 @@ def taken(name: str, mode: str, outputs: list[Path]) -> PassportAnswer:
     """The passport, or why there is none: the backend does not open, or has no such mode."""
     try:
         backend = open_backend(name)
-        if mode not in backend.modes:
-            raise UsageError(f"backend {name} has no {mode} mode; it has {', '.join(backend.modes)}")
+        absent = backend.no_such_mode(mode)
+        if absent is not None:
+            raise UsageError(absent)
         # Imports torch, which a backend that is not here must not have to wait for.
         from trnbench.conformance.passport.take import take_passport
 
         return PassportAnswer(passport=take_passport(backend, mode, outputs=outputs))
-    except BackendUnavailable as error:
-        return PassportAnswer(failure=ProbeFailure(message=str(error), exit_code=error.exit_code, status=error.status))
-    except TrnBenchError as error:
-        return PassportAnswer(failure=ProbeFailure(message=str(error), exit_code=error.exit_code))
     except Exception as error:
-        # A runtime may raise anything while it looks for its device; the command turns it into one sentence.
-        reason = failure_reason(f"{type(error).__name__}: {error}")
-        return PassportAnswer(
-            failure=ProbeFailure(
-                message=f"the passport of backend {name} cannot be taken: {reason}",
-                exit_code=ExitCode.BACKEND_UNAVAILABLE,
-                status=classify_error(error),
-            )
-        )
+        return PassportAnswer(failure=failure_of(error, f"the passport of backend {name} cannot be taken"))
 
 
 if __name__ == "__main__":

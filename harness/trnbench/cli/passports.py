@@ -58,10 +58,11 @@ def _take(backend: str, mode: str | None, results: Path, *, details: bool, as_js
     from trnbench.runner.passport import passport_of
 
     preflight(backend)
-    modes = backend_class(backend).modes
-    wanted = mode or modes[0]
-    if wanted not in modes:
-        raise UsageError(f"backend {backend} has no {wanted} mode; it has {', '.join(modes)}")
+    kind = backend_class(backend)
+    wanted = mode or kind.modes[0]
+    absent = kind.no_such_mode(wanted)
+    if absent is not None:
+        raise UsageError(absent)
     warn(f"taking the passport of backend {backend}, {wanted}; about a minute on a CPU")
     with Stop() as stop:
         taken = passport_of(backend, wanted, child_module=CHILD, stop=stop, results=results)

@@ -145,10 +145,9 @@ def _run_case(
     ledger.begin(item.case, run_id)
     if missing is not None:
         return ledger.write(Outcome(Status.SKIPPED, missing))
-    modes = backend_class(options.backend).modes
-    if item.case.mode not in modes:
-        reason = f"backend {options.backend} has no {item.case.mode} mode; it has {', '.join(modes)}"
-        return ledger.write(Outcome(Status.UNSUPPORTED, reason))
+    absent = backend_class(options.backend).no_such_mode(item.case.mode)
+    if absent is not None:
+        return ledger.write(Outcome(Status.UNSUPPORTED, absent))
     child = run_child(_case_command(options, item, run_id), timeout=options.timeout, stop=stop)
     written = ledger.written_by_child()
     return written if written is not None else ledger.write(judge(child, options.timeout))

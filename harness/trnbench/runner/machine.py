@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.backends.failures import classify_error, failure_reason
 from trnbench.catalog.cores import check_core_count, core_counts
 from trnbench.device import Device
 from trnbench.records.schema import Environment
@@ -126,6 +127,21 @@ def probe_machine(
         raise as_error(answer.failure)
     assert answer.machine is not None
     return answer.machine
+
+
+def failure_of(error: Exception, what: str) -> ProbeFailure:
+    """What a child reports of an error: its own sentence where it is ours, else `what` and the runtime's reason.
+
+    A runtime may raise anything while it looks for its device.
+    """
+    if isinstance(error, TrnBenchError):
+        status = error.status if isinstance(error, BackendUnavailable) else None
+        return ProbeFailure(message=str(error), exit_code=error.exit_code, status=status)
+    return ProbeFailure(
+        message=f"{what}: {failure_reason(f'{type(error).__name__}: {error}')}",
+        exit_code=ExitCode.BACKEND_UNAVAILABLE,
+        status=classify_error(error),
+    )
 
 
 def as_error(failure: ProbeFailure) -> TrnBenchError:

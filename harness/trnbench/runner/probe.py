@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trnbench.backends.failures import classify_error, failure_reason
 from trnbench.backends.select import open_backend
 from trnbench.records.environment import collect_with_reasons
-from trnbench.runner.machine import Capability, Machine, ProbeAnswer, ProbeFailure
+from trnbench.runner.machine import Capability, Machine, ProbeAnswer, failure_of
 from trnbench.runner.watchdog import follow_parent
-from trnbench.status import BackendUnavailable, ExitCode, TrnBenchError
+from trnbench.status import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,15 +67,8 @@ def probe(
             supported=supported,
         )
         return ProbeAnswer(machine=machine)
-    except BackendUnavailable as error:
-        return ProbeAnswer(failure=ProbeFailure(message=str(error), exit_code=error.exit_code, status=error.status))
-    except TrnBenchError as error:
-        return ProbeAnswer(failure=ProbeFailure(message=str(error), exit_code=error.exit_code))
     except Exception as error:
-        # A runtime may raise anything while it looks for its device; the driver turns it into one sentence.
-        message = f"backend {name} does not open: {failure_reason(f'{type(error).__name__}: {error}')}"
-        status = classify_error(error)
-        return ProbeAnswer(failure=ProbeFailure(message=message, exit_code=ExitCode.BACKEND_UNAVAILABLE, status=status))
+        return ProbeAnswer(failure=failure_of(error, f"backend {name} does not open"))
 
 
 if __name__ == "__main__":
