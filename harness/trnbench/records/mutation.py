@@ -8,19 +8,15 @@ ones passed, and what simpler schemes say of the same implementations on the sam
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from trnbench.records.schema import Stored
-from trnbench.records.serialise import decode_as
-from trnbench.status import TrnBenchError
+from trnbench.records.serialise import decode_as, strict_bytes
+from trnbench.records.store import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 MUTATION_VERSION = 1
 MUTATION_FILE = "mutants/mutants.json"
@@ -84,25 +80,9 @@ class MutationReport(Stored, frozen=True, kw_only=True):
 
 
 def write_mutation_report(results: Path, report: MutationReport) -> Path:
-    """Replace the report of a results folder, whole or not at all. Raises `TrnBenchError` where the disk refuses."""
-    path = results / MUTATION_FILE
-    data = msgspec.json.format(msgspec.json.encode(report, order="deterministic"), indent=1) + b"\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise TrnBenchError(f"{path} was not written: {error.strerror}; nothing partial is left") from None
-    return path
+    """Replace the report of a results folder, whole or not at all. Raises `StoreError` where the disk refuses."""
+    what = "the mutation report"
+    return replace_file(results / MUTATION_FILE, strict_bytes(report, what), what=what)
 
 
 def read_mutation_report(results: Path) -> MutationReport | None:

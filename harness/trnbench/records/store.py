@@ -25,7 +25,7 @@ from trnbench.records.serialise import decode, encode
 from trnbench.status import TrnBenchError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 NOT_RECORDS = frozenset({"mutants", "schema", "local", "passports"})
 """Folders at the top of a store that hold no records of it: JSON Schemas, the store of local runs, and passports."""
@@ -140,12 +140,22 @@ def write_file(folder: Path, stem: str, data: bytes, *, what: str, unique: str) 
     `what` is the subject of the error's sentence, `unique` names the file where the file system has no hard links.
     Raises `StoreError` where the file system refuses; no part of the file is then left behind.
     """
+    return _written(folder, data, what, lambda temporary: _publish(temporary, folder, stem, safe_name(unique)))
+
+
+def replace_file(path: Path, data: bytes, *, what: str) -> Path:
+    """Put `data` at `path` durably, whole or not at all, in place of what was there; otherwise as `write_file`."""
+    return _written(path.parent, data, what, lambda temporary: temporary.replace(path))
+
+
+def _written(folder: Path, data: bytes, what: str, publish: Callable[[Path], Path]) -> Path:
+    """Write a temporary file in `folder` and let `publish` give it its name; nothing else is left behind."""
     temporary = folder / f".{secrets.token_hex(8)}.tmp"
     try:
         _make_folders(folder)
         try:
             _write_synced(temporary, data)
-            path = _publish(temporary, folder, stem, safe_name(unique))
+            path = publish(temporary)
         finally:
             with suppress(FileNotFoundError):
                 temporary.unlink()
