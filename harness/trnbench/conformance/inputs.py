@@ -113,6 +113,19 @@ GENERATORS: dict[str, Callable[[Generator, Shape, torch.dtype], NDArray[np.float
 }
 
 
+COMMON: tuple[str, ...] = (
+    "gaussian",
+    "positive",
+    "wide range",
+    "cancelling",
+    "subnormal",
+    "huge",
+    "outlier channels",
+    "all equal",
+)
+"""What nearly every operator is tried with; some add generators of their own."""
+
+
 def make(name: str, shape: Sequence[int], dtype: torch.dtype, seed: int, part: str = "") -> Tensor:
     """The input `name` of `shape`, rounded to `dtype`; `part` tells apart several tensors of one sample."""
     rng = generator(f"{name} {part}", seed)

@@ -12,8 +12,10 @@ times the rounds, and its own options (`--benchmark-skip`, `--benchmark-json`, .
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pytest
@@ -27,7 +29,7 @@ from trnbench.runner.watchdog import follow_parent
 from trnbench.status import ExitCode, Status, TrnBenchError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from pytest_benchmark.fixture import BenchmarkFixture
@@ -135,17 +137,27 @@ def case(request: pytest.FixtureRequest) -> Case:
 @pytest.fixture
 def measure(request: pytest.FixtureRequest, benchmark: BenchmarkFixture, case: Case) -> Generator[Measure, None, None]:
     """Measure this item's case, check its conformance and store its record; fails or skips the test by its status."""
-    called: list[bool] = []
+    with _called_once("measure", "measured", case) as claim:
 
-    def measure_case(*, rounds: int = DEFAULT_ROUNDS) -> Record:
-        if called:
-            pytest.fail("measure() was called twice: a case is measured once", pytrace=False)
-        called.append(True)
-        return _measure_item(request, benchmark, case, rounds)
+        def measure_case(*, rounds: int = DEFAULT_ROUNDS) -> Record:
+            claim()
+            return _measure_item(request, benchmark, case, rounds)
 
-    yield measure_case
-    if not called:
-        pytest.fail(f"the test never called measure(): case {case.id} has no record", pytrace=False)
+        yield measure_case
+
+
+@contextmanager
+def _called_once(fixture: str, done: str, case: Case) -> Iterator[Callable[[], None]]:
+    """Fail a test that calls what the fixture gives, and so `claim`, twice or never."""
+    calls = itertools.count()
+
+    def claim() -> None:
+        if next(calls):
+            pytest.fail(f"{fixture}() was called twice: a case is {done} once", pytrace=False)
+
+    yield claim
+    if not next(calls):
+        pytest.fail(f"the test never called {fixture}(): case {case.id} has no record", pytrace=False)
 
 
 def _measure_item(request: pytest.FixtureRequest, benchmark: BenchmarkFixture, case: Case, rounds: int) -> Record:
@@ -171,21 +183,17 @@ def _measure_item(request: pytest.FixtureRequest, benchmark: BenchmarkFixture, c
 @pytest.fixture
 def conform(request: pytest.FixtureRequest, case: Case) -> Generator[Conform, None, None]:
     """Check this item's case, which measures nothing, and store its record; fails or skips the test by its status."""
-    called: list[bool] = []
+    with _called_once("conform", "checked", case) as claim:
 
-    def check_case() -> Record:
-        from trnbench.plugin.work import checking
+        def check_case() -> Record:
+            from trnbench.plugin.work import checking
 
-        if called:
-            pytest.fail("conform() was called twice: a case is checked once", pytrace=False)
-        called.append(True)
-        session = request.config.stash[SESSION]
-        _open(session)
-        return _outcome(_run(session, case, checking()))
+            claim()
+            session = request.config.stash[SESSION]
+            _open(session)
+            return _outcome(_run(session, case, checking()))
 
-    yield check_case
-    if not called:
-        pytest.fail(f"the test never called conform(): case {case.id} has no record", pytrace=False)
+        yield check_case
 
 
 class _Ended(NamedTuple):

@@ -6,7 +6,8 @@ import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from trnbench.measure.rounds import Measured, measure_program
-from trnbench.records.deviations import FAILED, apply_deviations
+from trnbench.records.deviations import apply_deviations
+from trnbench.records.schema import FAILED
 from trnbench.status import Status
 
 if TYPE_CHECKING:
@@ -105,11 +106,15 @@ def _judge(
     failed = [check for check in attempt.conformance if check.verdict in FAILED]
     listed = [check for check in attempt.conformance if check.verdict == "known deviation"]
     if failed:
-        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-        attempt.end(Status.NONCONFORMANT, _failure(failed[0]) + more)
+        attempt.end(Status.NONCONFORMANT, _failures(failed))
     elif listed and not case.checks_only:
-        more = f", and {len(listed) - 1} more" if len(listed) > 1 else ""
-        attempt.end(Status.NONCONFORMANT, f"known deviation {listed[0].deviation}: {_failure(listed[0])}{more}")
+        attempt.end(Status.NONCONFORMANT, f"known deviation {listed[0].deviation}: {_failures(listed)}")
+
+
+def _failures(checks: Sequence[Check]) -> str:
+    """The first in full, and how many more there are."""
+    more = f", and {len(checks) - 1} more" if len(checks) > 1 else ""
+    return _failure(checks[0]) + more
 
 
 def _failure(check: Check) -> str:

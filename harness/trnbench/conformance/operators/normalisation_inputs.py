@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from trnbench.conformance import inputs
-from trnbench.conformance.inputs import Shape, rounded
+from trnbench.conformance.inputs import COMMON, Shape, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,35 +20,8 @@ if TYPE_CHECKING:
 
     from trnbench.conformance.operators.base import Plan
 
-LOGITS: tuple[str, ...] = (
-    "gaussian",
-    "positive",
-    "wide range",
-    "cancelling",
-    "subnormal",
-    "huge",
-    "outlier channels",
-    "all equal",
-    "offset",
-    "offset 1000",
-    "one-hot",
-    "confident",
-)
-ROWS: tuple[str, ...] = (
-    "gaussian",
-    "positive",
-    "wide range",
-    "cancelling",
-    "subnormal",
-    "huge",
-    "outlier channels",
-    "all equal",
-    "offset",
-    "offset 100",
-    "offset 1000",
-    "tiny",
-    "large",
-)
+LOGITS: tuple[str, ...] = (*COMMON, "offset", "offset 1000", "one-hot", "confident")
+ROWS: tuple[str, ...] = (*COMMON, "offset", "offset 100", "offset 1000", "tiny", "large")
 FEW: tuple[str, ...] = ("gaussian", "huge", "offset 1000")
 """What a further shape is tried with: it is there for the code path that a shape selects."""
 

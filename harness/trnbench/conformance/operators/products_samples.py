@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trnbench.conformance.arithmetic import STORAGE
-from trnbench.conformance.inputs import GENERATORS, generator, make, rounded
+from trnbench.conformance.inputs import COMMON, GENERATORS, generator, make, rounded
 from trnbench.conformance.operators.base import Plan, Sample
 
 if TYPE_CHECKING:
@@ -21,17 +21,7 @@ if TYPE_CHECKING:
 Size = tuple[tuple[int, ...], int, int, int]
 """Batch sizes, M, K, N."""
 
-INPUTS = (
-    "gaussian",
-    "positive",
-    "wide range",
-    "cancelling",
-    "subnormal",
-    "huge",
-    "outlier channels",
-    "all equal",
-    "tail",
-)
+INPUTS = (*COMMON, "tail")
 
 SIGNAL_IN_TAIL = 8
 """Terms at the end of K that carry nearly all of a `tail` input, where kernels that work in tiles go wrong."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from trnbench.conformance.arithmetic import STORAGE
-from trnbench.conformance.inputs import generator, make, rounded
+from trnbench.conformance.inputs import COMMON, generator, make, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,17 +34,7 @@ LONG = (1, 100_000)
 SHAPES: dict[str, tuple[tuple[int, int], ...]] = {"one": (), "several": SEVERAL, "all": SEVERAL + ALL}
 """Besides the first."""
 
-RANDOM = (
-    "gaussian",
-    "positive",
-    "wide range",
-    "cancelling",
-    "subnormal",
-    "huge",
-    "outlier channels",
-    "all equal",
-    "offset",
-)
+RANDOM = (*COMMON, "offset")
 
 
 def named(precision: str, seed: int) -> Iterator[tuple[str, Tensor]]:
