@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 
 LEAST_WRONG, LEAST_CORRECT, NAMED_SHARE = 40, 15, 0.95
 
-SAMPLED = {} if "TRNBENCH_NIGHTLY" in os.environ else {"products": 4, "normalisation": 4, "attention": 2}
-"""Of the families whose emulations take minutes, every so-manieth mutant on ordinary days; nightly runs and
-`trnbench mutants` take all of them."""
-
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
@@ -55,8 +50,7 @@ def report(*results: MutantResult) -> MutationReport:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_fault_of_a_family_is_caught_and_named(family: str) -> None:
-    chosen = mutants_of(family)[:: SAMPLED.get(family, 1)]
-    found = report(*(try_mutant(mutant, compare_schemes=False) for mutant in chosen))
+    found = report(*(try_mutant(mutant, compare_schemes=False) for mutant in mutants_of(family)))
     print(f"{family}: {found.summary()}")
     assert [one.name for one in found.wrong if not one.caught] == []
     assert [one.name for one in found.right if one.caught] == []

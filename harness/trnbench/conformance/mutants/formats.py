@@ -6,23 +6,19 @@ Written without the models of `formats.casts`: rounding by NumPy's and ml_dtypes
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import ml_dtypes
 import msgspec
 import numpy as np
 
-from trnbench.conformance.formats import scalar
 from trnbench.conformance.formats.block_formats import BLOCK_FORMATS, BlockFormat
 from trnbench.conformance.formats.blocks import Quantised, dequantise, quantise
 from trnbench.conformance.formats.caster import Caster, Codes, Floats, HostCaster
 from trnbench.conformance.formats.definitions import FORMATS, Format
 from trnbench.conformance.formats.judge import judge_scalar
 from trnbench.conformance.formats.judge_blocks import judge_blocks
+from trnbench.conformance.mutants.format_casters import BitCaster, Faulty, FaultyBlocks, LibraryCaster
 from trnbench.records.schema import Check
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class FormatMutant(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,95 +32,6 @@ class FormatMutant(msgspec.Struct, frozen=True, kw_only=True):
     def correct(self) -> bool:
         """Whether no check may object."""
         return not self.looks_like
-
-
-class LibraryCaster(HostCaster):
-    """ml_dtypes' casts from fp32, NumPy's own for fp16: implementations that share no code with the definitions."""
-
-    def encode(self, target: Format, values: Floats, source: str = "fp32") -> Codes:
-        dtype = library_dtype(target)
-        if dtype is None:
-            return super().encode(target, values, source)
-        with np.errstate(all="ignore"):
-            stored = values.astype(np.float32).astype(dtype) if source != "fp64" else _once(values, target)
-        return np.asarray(stored.view(_unsigned(dtype)).astype(np.int64))
-
-    def decode(self, source: Format, codes: Codes) -> Floats:
-        dtype = library_dtype(source)
-        if dtype is None:
-            return super().decode(source, codes)
-        with np.errstate(all="ignore"):
-            return np.asarray(codes.astype(_unsigned(dtype)).view(dtype).astype(np.float32))
-
-
-def library_dtype(one: Format) -> np.dtype[Any] | None:
-    """ml_dtypes' or NumPy's dtype of a format of at most 16 bits; None where there is none."""
-    if one.ml_dtypes is None or one.bits > 16:
-        return None
-    return np.dtype(getattr(ml_dtypes, one.ml_dtypes, one.ml_dtypes))
-
-
-def _unsigned(dtype: np.dtype[Any]) -> type[np.unsignedinteger[Any]]:
-    return np.uint8 if dtype.itemsize == 1 else np.uint16
-
-
-def _once(values: Floats, target: Format) -> NDArray[Any]:
-    """fp64 to `target` in one rounding, as a search in the sorted table of its numbers; midpoints go to even codes."""
-    dtype = library_dtype(target)
-    assert dtype is not None
-    codes = np.arange(target.max_code + 1)
-    table = scalar.decode(target, codes)
-    middles = (table[:-1] + table[1:]) / 2.0
-    magnitude = np.abs(values)
-    index = np.searchsorted(middles, magnitude, side="left")
-    tie = (index < len(middles)) & (middles[np.minimum(index, len(middles) - 1)] == magnitude)
-    index = np.where(tie & (index % 2 == 1), index + 1, index)
-    codes = index | (np.signbit(values).astype(np.int64) << (target.bits - 1))
-    codes = np.where(np.isnan(values), target.nan_code or 0, codes)
-    return np.asarray(codes.astype(_unsigned(dtype)).view(dtype))
-
-
-class BitCaster(HostCaster):
-    """Rounds fp32 by adding half a step to its bits, as kernels do: correct for bf16, the only target it knows."""
-
-    def encode(self, target: Format, values: Floats, source: str = "fp32") -> Codes:
-        if target.name != "bf16" or source == "fp64":
-            return super().encode(target, values, source)
-        bits = values.astype(np.float32).view(np.uint32).astype(np.int64)
-        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        return np.asarray(np.where(np.isnan(values), 0x7FC0, rounded))
-
-
-class _Faulty(LibraryCaster):
-    """`encode` and `decode` of one fault, each as a function of format and array; what is None stays right."""
-
-    def __init__(
-        self,
-        encode: Callable[[Format, Floats], Codes] | None = None,
-        decode: Callable[[Format, Codes], Floats] | None = None,
-    ) -> None:
-        super().__init__()
-        self._encode = encode
-        self._decode = decode
-
-    def encode(self, target: Format, values: Floats, source: str = "fp32") -> Codes:
-        if self._encode is None or source == "fp64":
-            return super().encode(target, values, source)
-        return self._encode(target, values)
-
-    def decode(self, source: Format, codes: Codes) -> Floats:
-        return super().decode(source, codes) if self._decode is None else self._decode(source, codes)
-
-
-class _FaultyBlocks(HostCaster):
-    """`quantise` of one fault, as a function of the format and of the values."""
-
-    def __init__(self, wrong: Callable[[BlockFormat, Floats], Quantised]) -> None:
-        super().__init__()
-        self._wrong = wrong
-
-    def quantise(self, target: BlockFormat, values: Floats) -> Quantised:
-        return self._wrong(target, values)
 
 
 def _read_as(other: str) -> Callable[[Format, Codes], Floats]:
@@ -256,7 +163,7 @@ def _scalar(caster: Callable[[], Caster], *names: str) -> Callable[[], list[Chec
 
 
 def _blocks(wrong: Callable[[BlockFormat, Floats], Quantised], *names: str) -> Callable[[], list[Check]]:
-    return lambda: judge_blocks(_FaultyBlocks(wrong), names)
+    return lambda: judge_blocks(FaultyBlocks(wrong), names)
 
 
 def _everything(caster: Callable[[], Caster]) -> Callable[[], list[Check]]:
@@ -279,11 +186,11 @@ class _LibraryBlocks(LibraryCaster):
 
 
 def _encoding(fault: Callable[[Format, Floats], Codes], *names: str) -> Callable[[], list[Check]]:
-    return _scalar(lambda: _Faulty(encode=fault), *names)
+    return _scalar(lambda: Faulty(encode=fault), *names)
 
 
 def _decoding(other: str, name: str) -> Callable[[], list[Check]]:
-    return _scalar(lambda: _Faulty(decode=_read_as(other)), name)
+    return _scalar(lambda: Faulty(decode=_read_as(other)), name)
 
 
 def _saturated_at_256(target: Format, values: Floats) -> Codes:

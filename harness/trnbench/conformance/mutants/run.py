@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from trnbench.conformance.arithmetic import Arithmetic
 from trnbench.conformance.diagnosis.engine import diagnose
 from trnbench.conformance.diagnosis.registry import hypotheses_of
-from trnbench.conformance.implementation import HostImplementation, as_tuple
+from trnbench.conformance.implementation import HostImplementation
 from trnbench.conformance.mutants import schemes
 from trnbench.conformance.operators.base import Plan
 from trnbench.conformance.operators.check import summarise
@@ -20,9 +18,10 @@ from trnbench.records.mutation import MutantResult
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trnbench.conformance.implementation import Implementation, Tensors
+    from trnbench.conformance.implementation import Tensors
     from trnbench.conformance.mutants.base import Mutant
-    from trnbench.conformance.operators.base import Operator, Sample
+    from trnbench.conformance.operators.base import Direction, Operator, Sample
+    from trnbench.conformance.operators.judge import Judged
 
 PLANS = (Plan(shapes="one"), Plan(shapes="several"))
 """One shape of every input is enough for most; the smoke tier's plan for wrong ones that it misses or cannot name."""
@@ -44,22 +43,35 @@ def try_mutant(mutant: Mutant, *, compare_schemes: bool = True) -> MutantResult:
 def _try(mutant: Mutant, plan: Plan, compare_schemes: bool) -> MutantResult:
     target = operator(mutant.operator)
     arithmetic = mutant.arithmetic(mutant.precision) if mutant.arithmetic else Arithmetic(precision=mutant.precision)
-    judged = judge_operator(target, mutant.precision, mutant.make(), arithmetic, plan)
-    failed = [one for one in judged.findings if one.verdict != "pass"]
-    names = [check.looks_like for check in summarise(target, judged.findings, judged.failures) if check.looks_like]
-    if judged.failures:
-        names.insert(0, diagnose(judged.failures, hypotheses_of(target.name)).words)
-    right = next((name for name in names if is_one_of(name, mutant.looks_like)), None)
+    objections = _Objections(target)
+    watch = objections.watch if compare_schemes else None
+    judged = judge_operator(target, mutant.precision, mutant.make(), arithmetic, plan, watch=watch)
+    first, right = "", None
+    # In turn, since each name may cost the emulation of every hypothesis, and the first one is mostly right.
+    for name in _names(target, judged):
+        first = first or name
+        if is_one_of(name, mutant.looks_like):
+            right = name
+            break
     return MutantResult(
         name=mutant.name,
         subject=target.name,
         precision=mutant.precision,
         expected=list(mutant.looks_like),
-        tiers=sorted({one.tier for one in failed}),
-        found=right or (names[0] if names else ""),
+        tiers=sorted({one.tier for one in judged.findings if one.verdict != "pass"}),
+        found=right or first,
         named=right is not None,
-        schemes=_schemes(target, mutant, plan) if compare_schemes else {},
+        schemes=objections.by_scheme,
     )
+
+
+def _names(target: Operator, judged: Judged) -> Iterator[str]:
+    """What the failures look like: all of them together, then those of each input."""
+    if judged.failures:
+        yield diagnose(judged.failures, hypotheses_of(target.name)).words
+    for check in summarise(target, judged.findings, judged.failures):
+        if check.looks_like:
+            yield check.looks_like
 
 
 def is_one_of(found: str, names: tuple[str, ...]) -> bool:
@@ -67,29 +79,21 @@ def is_one_of(found: str, names: tuple[str, ...]) -> bool:
     return any(found == name or found.startswith(f"{name} (") for name in names)
 
 
-def _schemes(target: Operator, mutant: Mutant, plan: Plan) -> dict[str, bool]:
-    found: dict[str, bool] = {}
-    baseline = HostImplementation(target.function)
-    implementation = mutant.make()
-    for sample in target.samples(mutant.precision, plan) if target.samples else ():
-        for results, oracles, baselines in _outputs(target, sample, implementation, baseline):
-            for name, objects in schemes.objections(results, oracles, baselines).items():
-                found[name] = found.get(name, False) or objects
-    return found
+class _Objections:
+    """By scheme, whether it objects to any output that the judge sees, PyTorch's CPU implementation as the baseline."""
 
+    def __init__(self, target: Operator) -> None:
+        self.by_scheme: dict[str, bool] = {}
+        self._target = target
+        self._baseline = HostImplementation(target.function)
 
-def _outputs(
-    target: Operator, sample: Sample, implementation: Implementation, baseline: Implementation
-) -> Iterator[tuple[Tensors, Tensors, Tensors]]:
-    """Result, oracle and baseline of the forward pass, and of the backward pass where the sample has cotangents."""
-    if target.oracle is not None:
-        oracles = as_tuple(target.oracle(*sample.inputs))
-        yield implementation.forward(sample.inputs), oracles, baseline.forward(sample.inputs)
-    if target.gradient is not None and sample.cotangents is not None:
-        wrt = target.gradient.wrt
-        with torch.enable_grad():
-            yield (
-                implementation.backward(sample.inputs, sample.cotangents, wrt),
-                target.gradient.oracle(sample.inputs, sample.cotangents),
-                baseline.backward(sample.inputs, sample.cotangents, wrt),
-            )
+    def watch(self, direction: Direction, sample: Sample, outputs: Tensors, expected: Tensors) -> None:
+        """Ask every scheme about one sample's outputs, or gradients."""
+        for name, objects in schemes.objections(outputs, expected, self._usual(direction, sample)).items():
+            self.by_scheme[name] = self.by_scheme.get(name, False) or objects
+
+    def _usual(self, direction: Direction, sample: Sample) -> Tensors:
+        gradient, cotangents = self._target.gradient, sample.cotangents
+        if direction == "forward" or gradient is None or cotangents is None:
+            return self._baseline.forward(sample.inputs)
+        return self._baseline.backward(sample.inputs, cotangents, gradient.wrt)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from trnbench.conformance.model.comparables import ERROR_RATIO_LIMIT
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,8 +26,6 @@ JAX_TOLERANCE: dict[torch.dtype, float] = {torch.float32: 1e-6, torch.bfloat16: 
 """Absolute and relative; `default_tolerance` in jax/_src/public_test_util.py."""
 
 COSINE_LIMIT = 0.999
-ERROR_RATIO_LIMIT = 1.2
-"""Pass threshold of the error ratio in AWS's framework-equivalence method for ports to Neuron."""
 
 WORDS: dict[str, str] = {
     "torch.testing.assert_close": "PyTorch's table of tolerances by dtype: 1.3e-6 and 1e-5 in float32, 1.6e-2 and 1e-5 "

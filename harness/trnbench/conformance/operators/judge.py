@@ -6,6 +6,7 @@ probabilistic bound (T2), and statistics against the floor of permitted implemen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,14 +48,25 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     failures: list[Failure]
 
 
+Watch = Callable[[Direction, Sample, Tensors, Tensors], None]
+"""Sees what a bounded sample gave: direction, sample, outputs, and the float64 oracle's answer."""
+
+
 def judge_operator(
-    operator: Operator, precision: str, implementation: Implementation, arithmetic: Arithmetic, plan: Plan
+    operator: Operator,
+    precision: str,
+    implementation: Implementation,
+    arithmetic: Arithmetic,
+    plan: Plan,
+    *,
+    watch: Watch | None = None,
 ) -> Judged:
     """Check `implementation` of `operator` in `precision` on every sample of `plan`.
 
-    Raises whatever the implementation raises; the caller maps it to a status.
+    `watch` sees the outputs that T1 and T2 judge, before they do. Raises whatever the implementation raises; the caller
+    maps it to a status.
     """
-    judge = _Judge(operator, precision, implementation, arithmetic)
+    judge = _Judge(operator, precision, implementation, arithmetic, watch)
     for exact in operator.exact(precision, plan) if operator.exact else ():
         judge.exactly(exact)
     for sample in operator.samples(precision, plan) if operator.samples else ():
@@ -69,7 +81,12 @@ class _Judge:
     """Collects findings and failures of one operator."""
 
     def __init__(
-        self, operator: Operator, precision: str, implementation: Implementation, arithmetic: Arithmetic
+        self,
+        operator: Operator,
+        precision: str,
+        implementation: Implementation,
+        arithmetic: Arithmetic,
+        watch: Watch | None,
     ) -> None:
         self.findings: list[Finding] = []
         self.failures: list[Failure] = []
@@ -77,6 +94,7 @@ class _Judge:
         self._precision = precision
         self._implementation = implementation
         self._arithmetic = arithmetic
+        self._watch = watch
 
     def exactly(self, sample: ExactSample) -> None:
         """Tier T0, forward and, where the sample knows its gradients, backward."""
@@ -120,6 +138,8 @@ class _Judge:
         self, direction: Direction, sample: Sample, outputs: Tensors, expected: Tensors, bounds: list[Tensors]
     ) -> None:
         """The findings of T1 and T2; one finding alone where dtype, shape or finiteness is already wrong."""
+        if self._watch is not None:
+            self._watch(direction, sample, outputs, expected)
         form = compare.form_mismatch(outputs, expected, self._precision)
         odd = None if form else compare.nonfinite_mismatch(outputs, expected, bounds[0], self._precision)
         place = sample.shape if sample.seed is None else f"{sample.shape}, seed {sample.seed}"
