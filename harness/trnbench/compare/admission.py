@@ -8,6 +8,7 @@ import msgspec
 
 from trnbench.compare.metrics import batch_mismatch, inconsistency, metric_values, preferred_metrics
 from trnbench.compare.model import Verdict
+from trnbench.records.schema import FAILED
 from trnbench.status import Status
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _spelled(value: Scalar) -> str:
 
 
 def _unproven(record: Record) -> Refusal | None:
-    failed = [check for check in record.conformance if check.verdict in ("fail", "non-finite")]
+    failed = [check for check in record.conformance if check.verdict in FAILED]
     if failed:
         listed = ", ".join(f"{check.check} ({check.verdict})" for check in failed)
         return Refusal(verdict="not conformant", reason=f"not conformant: {listed}")

@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def cache_folder(kind: str) -> Path:
     """`$XDG_CACHE_HOME/trnbench/<kind>`, by default under `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trnbench" / kind
+
+
+def host_arithmetic() -> tuple[object, ...]:
+    """What decides in which order this host rounds: another library or instruction set has another noise floor."""
+    return (
+        torch.__version__,
+        torch.backends.cpu.get_cpu_capability(),
+        platform.machine(),
+        torch.get_num_threads(),
+    )
+
+
+def add_weights(digest: hashlib._Hash, weights: Mapping[str, torch.Tensor]) -> None:
+    """Add every bit of the weights to a digest, in the order of their names."""
+    for name, weight in sorted(weights.items()):
+        digest.update(name.encode() + weight.contiguous().view(torch.uint8).numpy().tobytes())
 
 
 def read_kept(path: Path) -> bytes:

@@ -32,6 +32,7 @@ import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from trnbench.case import MODES, PRECISIONS
+from trnbench.records.schema import FAILED
 from trnbench.status import BENIGN, Status, UsageError
 from trnbench.wording import nearest
 
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
     from trnbench.case import Case
     from trnbench.records.schema import Check, Record
-
-FAILED = ("fail", "non-finite")
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from trnbench.records.ids import instant
-from trnbench.records.schema import MAX_ROUNDS, SCHEMA_VERSION, Measurement, Record
+from trnbench.records.schema import FAILED, MAX_ROUNDS, SCHEMA_VERSION, Measurement, Record
 from trnbench.status import Status, UsageError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _check_conforming(record: Record) -> None:
     if not record.conformance:
         raise RecordError(f"status is ok in phase {record.case.phase} without a single check; it must be invalid")
     for index, check in enumerate(record.conformance):
-        if check.verdict in ("fail", "non-finite"):
+        if check.verdict in FAILED:
             raise RecordError(
                 f"status is ok with verdict {check.verdict!r} in conformance[{index}]; it must be nonconformant"
             )

@@ -27,6 +27,10 @@ MAX_ROUNDS = 500
 MAX_RECORD_BYTES = 200_000
 
 Verdict = Literal["pass", "fail", "non-finite", "not checked", "known deviation", "unexpected pass", "reported"]
+FAILED: tuple[Verdict, ...] = ("fail", "non-finite")
+"""Verdicts of checks that do not hold, listed ones apart."""
+
+Level = Literal["formats", "operators", "model", "learning", "generation"]
 CheckTier = Literal["", "T0", "T1", "T2", "T3"]
 
 
@@ -102,7 +106,7 @@ class Check(Stored, frozen=True, kw_only=True):
     """
 
     check: str
-    level: Literal["formats", "operators", "model", "learning", "generation"]
+    level: Level
     metric: str
     value: float | None
     limit: float | None

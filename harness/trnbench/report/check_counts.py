@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from trnbench.records.deviations import FAILED
-from trnbench.records.schema import Verdict
+from trnbench.records.schema import FAILED, Verdict
 from trnbench.report.format import count
 from trnbench.report.verdicts import status_tag
 from trnbench.report.views import Tag

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from trnbench.case import CHECK_PHASES
-from trnbench.records.deviations import FAILED
+from trnbench.records.schema import FAILED
 from trnbench.report.check_counts import beside_tag, record_tag, record_words
 from trnbench.report.check_tables import subject
 from trnbench.report.format import joined, trimmed

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.records.schema import FAILED
 from trnbench.report.check_tables import checks_table, subject
 from trnbench.report.format import count
 from trnbench.report.names import file_stem
@@ -18,7 +19,7 @@ _FEW = 15
 """So many passes are shown in one open table; more are folded by operator."""
 
 _GROUPS: tuple[tuple[str, str, str, tuple[Verdict, ...]], ...] = (
-    ("failed", "Failed", "", ("fail", "non-finite")),
+    ("failed", "Failed", "", FAILED),
     (
         "unexpected",
         "Unexpected passes",

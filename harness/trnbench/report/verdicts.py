@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trnbench.records.deviations import FAILED
+from trnbench.records.schema import FAILED
 from trnbench.report.format import count
 from trnbench.report.views import Tag
 from trnbench.status import Status

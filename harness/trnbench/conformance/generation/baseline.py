@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 
 import msgspec
 import torch
 from torch import Tensor
 
 from trnbench.backends.switches import numerics_switches
-from trnbench.conformance.cache import cache_folder, keep, read_kept
+from trnbench.conformance.cache import add_weights, cache_folder, host_arithmetic, keep, read_kept
 from trnbench.conformance.generation.greedy import Greedy, decode_greedily
 from trnbench.conformance.model.baseline import PERMUTATIONS, operands
 from trnbench.conformance.model.errors import relative_error, worst_row_error
@@ -126,11 +125,9 @@ def _key(subject: Subject) -> str:
     from trnbench.conformance.cases import conformance_version
 
     digest = hashlib.sha256()
-    host = (torch.__version__, torch.backends.cpu.get_cpu_capability(), platform.machine(), torch.get_num_threads())
     name = subject.model.preset.name
     versions = (workload_version(name), conformance_version("model", name), conformance_version("generation", name))
-    digest.update(repr((host, versions, subject.precision, subject.positions)).encode())
+    digest.update(repr((host_arithmetic(), versions, subject.precision, subject.positions)).encode())
     digest.update(subject.text.numpy().tobytes())
-    for name, weight in sorted(subject.weights.items()):
-        digest.update(name.encode() + weight.contiguous().view(torch.uint8).numpy().tobytes())
+    add_weights(digest, subject.weights)
     return digest.hexdigest()[:32]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from trnbench.conformance.model.finite import first_nonfinite
 from trnbench.conformance.model.real import has_trained_weights, trained_model
 from trnbench.conformance.model.scope import harden
 from trnbench.conformance.text import NEW_TOKENS, PROMPT_TOKENS, PROMPTS, SEED, prompts, text_tokens
+from trnbench.conformance.verdicts import ratio_check
 from trnbench.records.schema import Check
 from trnbench.workloads.initial import build_model
 from trnbench.workloads.presets import preset
@@ -46,9 +48,7 @@ def check_generation(case: Case, backend: Backend) -> list[Check]:
     """
     subject = take_subject(case, backend.device)
 
-    def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
-        return backend.compile(function, case.mode)
-
+    compile_function = functools.partial(backend.compile, mode=case.mode)
     forward = compile_function(subject.model)
     logits = _forward(forward, subject.text, backend)
     greedy = decode_greedily(subject.model, subject.prompts, NEW_TOKENS, compile_function, backend.materialize)
@@ -150,7 +150,7 @@ def _repeat_check(one: Tensor, other: Tensor) -> Check:
         "two runs give the same bits" if not differing else f"not deterministic: {differing} of {one.numel()} differ"
     )
     metric = "logits that differ between two runs of the same input"
-    return _plain("repeatability", metric, float(differing), 0.0, "reported" if differing else "pass", where)
+    return _count_check("repeatability", metric, differing, verdict="reported" if differing else "pass", where=where)
 
 
 def _batch_check(forward: Callable[[Tensor], Tensor], subject: Subject, backend: Backend, *, sparing: bool) -> Check:
@@ -158,14 +158,14 @@ def _batch_check(forward: Callable[[Tensor], Tensor], subject: Subject, backend:
     metric = "logits that differ with the batch"
     if sparing:
         why = "two more graphs to compile; the single tier has it"
-        return msgspec.structs.replace(_plain("batch invariance", metric, 0.0, 0.0, "not checked", why), value=None)
+        return _count_check("batch invariance", metric, None, verdict="not checked", where=why)
     together = _forward(forward, subject.prompts, backend)
     alone = _forward(forward, subject.prompts[:1], backend)
     first = together[: alone.shape[0]]
     differing = int((first != alone).sum())
     largest = float((first - alone).abs().max())
     where = f"{differing} of {alone.numel()} logits differ between batch 1 and {PROMPTS}, by at most {largest:.3g}"
-    return _plain("batch invariance", metric, float(differing), 0.0, "reported", where)
+    return _count_check("batch invariance", metric, differing, verdict="reported", where=where)
 
 
 def _checkpoint_check(subject: Subject, backend: Backend) -> Check:
@@ -175,7 +175,7 @@ def _checkpoint_check(subject: Subject, backend: Backend) -> Check:
     changed = changed_tensors(weights, backend.device, backend.materialize)
     where = f"{len(weights)} tensors, every bit the same" if not changed else f"changed: {', '.join(changed[:5])}"
     metric = "tensors that change on the way to the device and back"
-    check = _plain("checkpoint", metric, float(len(changed)), 0.0, "fail" if changed else "pass", where)
+    check = _count_check("checkpoint", metric, len(changed), verdict="fail" if changed else "pass", where=where)
     like = (
         "delicate values flushed or rewritten by the copy" if changed == [DELICATE] else "weights changed by the copy"
     )
@@ -191,19 +191,18 @@ def _forward(forward: Callable[[Tensor], Tensor], tokens: Tensor, backend: Backe
 
 
 def _check(name: str, metric: str, ratio: float, *, where: str, digest: str) -> Check:
-    verdict: Verdict = "pass" if ratio <= 1.0 else "fail"
-    check = _plain(name, metric, ratio, 1.0, verdict, where)
     reference = f"float64 on the CPU from the device's own rounded weights, seed {SEED}, baseline {digest[:16]}"
-    return msgspec.structs.replace(check, reference=reference)
+    return ratio_check(f"generation/{name}", "generation", metric, ratio, reference=reference, where=where)
 
 
-def _plain(name: str, metric: str, value: float, limit: float, verdict: Verdict, where: str) -> Check:  # noqa: PLR0917
+def _count_check(name: str, metric: str, count: int | None, *, verdict: Verdict, where: str) -> Check:
+    """A count that should be zero, of the device against itself."""
     return Check(
         check=f"generation/{name}",
         level="generation",
         metric=metric,
-        value=value,
-        limit=limit,
+        value=None if count is None else float(count),
+        limit=0.0,
         verdict=verdict,
         reference="the device itself",
         where=where,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trnbench.conformance.learning import judge
 from trnbench.conformance.learning.arms import Run, Trainer
@@ -13,8 +14,6 @@ from trnbench.conformance.learning.updates import UPDATES, updates_check
 from trnbench.workloads.presets import parameter_shapes, preset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trnbench.backends.base import Backend
     from trnbench.case import Case
     from trnbench.records.schema import Check
@@ -28,9 +27,7 @@ def check_learning(case: Case, backend: Backend) -> list[Check]:
     """
     recipe = choose_recipe(preset(case.workload))
 
-    def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
-        return backend.compile(function, case.mode)
-
+    compile_function = functools.partial(backend.compile, mode=case.mode)
     runs = Trainer(recipe, case.precision, backend.device, compile_function, backend.materialize).train_all()
     return judge_runs(recipe, runs, find_reference(recipe, case.precision))
 

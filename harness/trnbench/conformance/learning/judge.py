@@ -21,6 +21,7 @@ from trnbench.conformance.learning.statistics import (
     shortfall_margin,
     two_one_sided_tests,
 )
+from trnbench.conformance.verdicts import ratio_check
 from trnbench.records.schema import Check
 
 if TYPE_CHECKING:
@@ -38,24 +39,6 @@ FINITE, FALLS, FINAL, SAMPLES = (
 TOO_SLOW, TOO_FAST, NOT_SHOWN, FLAT = "learns too slowly", "learns too fast", "not shown equivalent", "flat loss"
 COMPARISONS = 2
 """Quantities that are judged by the floor: final loss and samples to target."""
-
-
-def make_check(
-    check: str, metric: str, value: float, *, looks_like: str, reference: str, where: str, passes: bool | None = None
-) -> Check:
-    """A verdict on a ratio to its limit; `passes` where more than the ratio decides."""
-    good = value <= 1.0 if passes is None else passes
-    return Check(
-        check=check,
-        level="learning",
-        metric=metric,
-        value=value,
-        limit=1.0,
-        verdict="pass" if good else "fail",
-        reference=reference,
-        where=where,
-        looks_like="" if good else looks_like,
-    )
 
 
 def not_checked(check: str, reason: str) -> Check:
@@ -79,7 +62,7 @@ def finite_check(curves: Curves, *, scope: str) -> Check:
     if not bad:
         steps = sum(len(losses) for losses in curves)
         where = f"all {steps} losses of {len(curves)} runs are finite; {scope}"
-        return make_check(FINITE, metric, 0.0, looks_like="", reference="IEEE 754: isfinite", where=where)
+        return ratio_check(FINITE, "learning", metric, 0.0, reference="IEEE 754: isfinite", where=where)
     step, run = min(bad)
     losses = curves[run]
     kind = "NaN" if math.isnan(losses[step - 1]) else "infinity"
@@ -107,8 +90,9 @@ def falls_check(curves: Curves, reference: Curves, window: int, *, compared_with
     allowed = shortfall_margin(reference_drops, len(drops))
     if allowed >= wanted:
         raise ValueError("the fp32 arms scatter as much as they learn; no drop can be asked for")
-    return make_check(
+    return ratio_check(
         FALLS,
+        "learning",
         "missing drop of the loss over the fp32 arms' own spread",
         max(0.0, wanted - drop) / allowed,
         looks_like=TOO_SLOW if _surely_falls(drops) else FLAT,
@@ -138,8 +122,9 @@ def final_check(
     misreport = max(evaluation_error(vocabulary, final_loss(losses, window)) for losses in reference)
     delta = floor_margin(floor_differences, comparisons=COMPARISONS) + misreport
     equivalence = two_one_sided_tests(differences, delta)
-    return make_check(
+    return ratio_check(
         FINAL,
+        "learning",
         "paired difference of the final loss, with its confidence limit, over delta",
         equivalence.value,
         looks_like=_name(equivalence),
@@ -182,8 +167,9 @@ def samples_check(
     )
     if missed:
         where = f"{missed} of {len(needed)} runs never reach the target; " + where
-    return make_check(
+    return ratio_check(
         SAMPLES,
+        "learning",
         "paired log ratio of samples to target, with its confidence limit, over delta",
         equivalence.value,
         looks_like=TOO_SLOW if missed else _name(equivalence),

@@ -7,16 +7,14 @@ so the cases of every precision, mode and backend share them; the floor depends 
 from __future__ import annotations
 
 import hashlib
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import torch
 
 from trnbench.backends.switches import numerics_switches
 from trnbench.conformance import model
-from trnbench.conformance.cache import cache_folder, keep, read_kept
+from trnbench.conformance.cache import cache_folder, host_arithmetic, keep, read_kept
 from trnbench.conformance.learning.arms import Run, Trainer
 from trnbench.conformance.learning.curves import first_bad_step
 from trnbench.conformance.learning.permitted import floor_run
@@ -83,10 +81,7 @@ def _key(recipe: Recipe, what: str) -> str:
         what,
         workload_version(recipe.preset.name),
         msgspec.json.encode(recipe).decode(),
-        torch.__version__,
-        torch.backends.cpu.get_cpu_capability(),
-        platform.machine(),
-        torch.get_num_threads(),
+        *host_arithmetic(),
     )
     digest.update(repr(identity).encode())
     return digest.hexdigest()[:32]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from scipy import stats
 
-from trnbench.conformance.learning.judge import make_check
 from trnbench.conformance.learning.statistics import FALSE_ALARM_PROBABILITY, shortfall_margin
+from trnbench.conformance.verdicts import ratio_check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,8 +53,9 @@ def updates_check(
         looks_like = LOST
     else:
         looks_like = f"{NO_GRADIENT if _only_decays(runs, reference, distance_name) else SMALL} at {distance_name}"
-    return make_check(
+    return ratio_check(
         UPDATES,
+        "learning",
         metric,
         max(unmoved_value, distance_value),
         looks_like=looks_like,

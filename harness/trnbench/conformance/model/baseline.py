@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ import msgspec
 import torch
 
 from trnbench.backends.switches import numerics_switches
-from trnbench.conformance.cache import cache_folder, keep, read_kept
+from trnbench.conformance.cache import add_weights, cache_folder, host_arithmetic, keep, read_kept
 from trnbench.conformance.model.errors import relative_error, worst_row_error
 from trnbench.conformance.model.permute import permutation, permute, restore
 from trnbench.conformance.model.runs import Weights, decoder_with, infer_once, train_once
@@ -158,16 +157,11 @@ def _key(subject: Subject) -> str:
         scope.case.micro_batch,
         str(subject.compute_dtype),
         scope.decode_steps,
-        # The floor is the host's own arithmetic: another library or another instruction set rounds in another order.
-        torch.__version__,
-        torch.backends.cpu.get_cpu_capability(),
-        platform.machine(),
-        torch.get_num_threads(),
+        *host_arithmetic(),
     )
     digest.update(repr(identity).encode())
     digest.update(batch.tokens.tobytes() + batch.targets.tobytes() + batch.lengths.tobytes())
-    for name, weight in sorted(subject.weights.items()):
-        digest.update(name.encode() + weight.contiguous().view(torch.uint8).numpy().tobytes())
+    add_weights(digest, subject.weights)
     return digest.hexdigest()[:32]
 
 

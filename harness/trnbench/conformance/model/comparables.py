@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from trnbench.records.schema import Level
+
 ERROR_RATIO_LIMIT = 1.2
 LOGIT_MATCHING: dict[int | None, float] = {5: 0.01, 50: 0.02, 1000: 0.03, None: 0.05}
 """Relative tolerance by k; None stands for the whole vocabulary."""
@@ -43,34 +45,31 @@ def logit_matching(logits: Tensor, oracle: Tensor, k: int | None) -> float:
 
 
 def reported_checks(
-    logits: Tensor, oracle: Tensor, error: float, established: Sequence[float], *, level: str, where: str
+    logits: Tensor, oracle: Tensor, error: float, established: Sequence[float], *, level: Level, where: str
 ) -> list[Check]:
     """AWS's error ratio and NxD Inference's logit matching of `logits` [T, vocab_size]."""
-    checks = [
-        _reported(
-            f"{level}/AWS error ratio",
-            level,
+    matching = "largest difference over the largest logit"
+    measures = [
+        (
+            "AWS error ratio",
+            "error norm over that of the fused implementation on the CPU",
             error_ratio(error, established),
             ERROR_RATIO_LIMIT,
-            "error norm over that of the fused implementation on the CPU",
-            where,
         )
     ]
     for k, tolerance in LOGIT_MATCHING.items():
-        name = f"{level}/NxD Inference logit matching, {'all tokens' if k is None else f'top {k}'}"
-        metric = "largest difference over the largest logit"
-        checks.append(_reported(name, level, logit_matching(logits, oracle, k), tolerance, metric, where))
-    return checks
-
-
-def _reported(name: str, level: str, value: float, limit: float, metric: str, where: str) -> Check:  # noqa: PLR0917
-    return Check(
-        check=name,
-        level="generation" if level == "generation" else "model",
-        metric=metric,
-        value=value,
-        limit=limit,
-        verdict="reported",
-        reference="float64 on the CPU from the device's own rounded weights",
-        where=where,
-    )
+        name = f"NxD Inference logit matching, {'all tokens' if k is None else f'top {k}'}"
+        measures.append((name, matching, logit_matching(logits, oracle, k), tolerance))
+    return [
+        Check(
+            check=f"{level}/{name}",
+            level=level,
+            metric=metric,
+            value=value,
+            limit=limit,
+            verdict="reported",
+            reference="float64 on the CPU from the device's own rounded weights",
+            where=where,
+        )
+        for name, metric, value, limit in measures
+    ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trnbench.conformance.floor import FloorLimit, norm_error_limit, signed_error_limit
 from trnbench.conformance.model.baseline import MEASURES, Baseline, floor_groups
+from trnbench.conformance.verdicts import ratio_check
 from trnbench.records.schema import Check
 
 if TYPE_CHECKING:
@@ -32,30 +33,13 @@ def floor_check(check: str, measured: Weights, baseline: Baseline, *, scope: str
             error = abs(MEASURES[measure](measured[name], baseline.oracle[check][name]))
             if error / limit.limit > worst_ratio:
                 worst_ratio, worst_words = error / limit.limit, f"worst at {name} ({measure}): {_words(error, limit)}"
-    return Check(
-        check=check,
-        level="model",
-        metric=METRIC,
-        value=worst_ratio,
-        limit=1.0,
-        verdict="pass" if worst_ratio <= 1.0 else "fail",
-        reference=reference,
-        where=f"{worst_words}; {scope}",
-    )
+    return ratio_check(check, "model", METRIC, worst_ratio, reference=reference, where=f"{worst_words}; {scope}")
 
 
 def step_check(error: StepError, *, scope: str) -> Check:
     """Judge one optimizer step by its largest error over bound."""
-    return Check(
-        check="optimizer step",
-        level="model",
-        metric=STEP_METRIC,
-        value=error.value,
-        limit=1.0,
-        verdict="pass" if error.value <= 1.0 else "fail",
-        reference=STEP_REFERENCE,
-        where=f"worst at {error.parameter or 'no weight'}; {scope}",
-    )
+    where = f"worst at {error.parameter or 'no weight'}; {scope}"
+    return ratio_check("optimizer step", "model", STEP_METRIC, error.value, reference=STEP_REFERENCE, where=where)
 
 
 def nonfinite_check(check: str, what: str, layer: str | None, *, scope: str) -> Check:
