@@ -14,16 +14,40 @@ from trnbench.wording import nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-Phase = Literal["train_step", "prefill", "decode", "formats", "operators", "model", "learning", "generation"]
+Phase = Literal[
+    "train_step",
+    "prefill",
+    "decode",
+    "serving",
+    "scoring",
+    "pretrain",
+    "finetune_lora",
+    "formats",
+    "operators",
+    "model",
+    "learning",
+    "generation",
+]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Mode = Literal["eager", "compiled"]
 Tier = Literal["smoke", "single", "node", "fleet"]
 Tuning = Literal["stock", "vendor", "hand"]
 CachePolicy = Literal["warm", "cold"]
+Scenario = Literal["", "single_stream", "multi_stream", "offline", "server", "interactive"]
+Profile = Literal["", "quick", "full"]
 
 PHASES: tuple[str, ...] = get_args(Phase)
 CHECK_PHASES: tuple[str, ...] = ("formats", "operators", "model", "learning", "generation")
 """Levels of conformance: cases that are checked and not measured."""
+
+SERVING_PHASES: tuple[str, ...] = ("serving", "scoring")
+"""Requests that arrive by a scenario: answered with generated tokens, or with the prefill's one prediction."""
+
+QUALITY_PHASES: tuple[str, ...] = ("pretrain", "finetune_lora")
+"""Training until a stated quality is reached, from several seeds."""
+
+ACCUMULATING_PHASES: tuple[str, ...] = ("train_step", "model", *QUALITY_PHASES)
+"""Phases in which `batch` may be made of several micro-batches."""
 
 SHAPELESS_PHASES: tuple[str, ...] = ("formats", "operators")
 """Their checks have shapes of their own each; batch, micro_batch and sequence of such a case are 0."""
@@ -41,6 +65,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fills the cache before decoding. `new_tokens` (decode only) is how many cache slots follow the prompt. `cache`
     says whether the host's and device's data caches are left warm between rounds or flushed. `parallel` maps an
     axis of the parallel plan (dp, tp, pp) to its degree. `version` is a hash of the workload's code and preset.
+
+    Phases of `SERVING_PHASES` have a `scenario`, which says how requests arrive, and a `profile`, which says how many
+    and for how long. In serving `batch` is how many sequences are decoded at once, `sequence` the longest prompt and
+    `new_tokens` the most tokens of an answer; in scoring `batch` is the most prompts of one prefill.
 
     Phases of `CHECK_PHASES` are levels of conformance, which measure nothing; `workload` is then a group of formats, a
     family of operators, or a preset.
@@ -60,13 +88,21 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tuning: Tuning = "stock"
     parallel: dict[str, int] = {}
     version: str = ""
+    scenario: Scenario = ""
+    profile: Profile = ""
 
     def __post_init__(self) -> None:
         self._check_shape()
-        if self.phase not in ("train_step", "model") and self.batch != self.micro_batch:
-            raise UsageError(f"case {self.workload}: only train_step accumulates; micro_batch must equal batch")
-        if (self.phase == "decode") != (self.new_tokens > 0):
-            raise UsageError(f"case {self.workload}: new_tokens must be positive for decode and 0 for {self.phase}")
+        self._check_scenario()
+        if self.phase not in ACCUMULATING_PHASES and self.batch != self.micro_batch:
+            raise UsageError(f"case {self.workload}: {self.phase} accumulates nothing; micro_batch must equal batch")
+        if (self.phase in ("decode", "serving")) != (self.new_tokens > 0):
+            raise UsageError(
+                f"case {self.workload}: new_tokens is {self.new_tokens}; it must be positive for decode and serving, "
+                f"and left out for {self.phase}"
+                if self.new_tokens
+                else f"case {self.workload}: new_tokens must be positive for {self.phase}"
+            )
 
     def _check_shape(self) -> None:
         shapeless = self.phase in SHAPELESS_PHASES
@@ -81,6 +117,21 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 f"case {self.workload}: batch {self.batch} is not a multiple of micro_batch {self.micro_batch}"
             )
 
+    def _check_scenario(self) -> None:
+        served = self.phase in SERVING_PHASES
+        for name in ("scenario", "profile"):
+            value = getattr(self, name)
+            if served and not value:
+                raise UsageError(f"case {self.workload}: phase {self.phase} needs a {name}")
+            if not served and value:
+                raise UsageError(f"case {self.workload}: {name} is {value!r}; phase {self.phase} has none, leave it out")
+        if self.scenario == "multi_stream" and self.phase != "scoring":
+            raise UsageError(f"case {self.workload}: multi_stream is answered by scoring, not by {self.phase}")
+        if self.scenario == "interactive" and self.phase != "serving":
+            raise UsageError(f"case {self.workload}: interactive has limits on tokens, which {self.phase} has not")
+        if self.phase == "serving" and self.new_tokens == 1:
+            raise UsageError(f"case {self.workload}: new_tokens is 1; time per output token needs at least 2")
+
     @property
     def checks_only(self) -> bool:
         """Whether the case is checked and not measured: it then has no rounds and no speed."""
@@ -89,7 +140,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def id(self) -> str:
         """Readable, unique within a suite, safe in a file name: `nano-train_step-bf16-compiled-b8-s256`."""
-        parts = [self.workload, self.phase, self.precision, self.mode]
+        parts = [self.workload, self.phase, *([self.scenario] if self.scenario else []), self.precision, self.mode]
         if self.batch:
             parts += [f"b{self.batch}", f"s{self.sequence}"]
         if self.micro_batch != self.batch:
@@ -101,6 +152,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.checks_only and self.tier != "smoke":
             # The tier decides how much is tried, and nothing else tells such cases apart.
             parts.append(self.tier)
+        if self.profile:
+            parts.append(self.profile)
         if self.tuning != "stock":
             parts.append(self.tuning)
         parts += [f"{axis}{degree}" for axis, degree in sorted(self.parallel.items())]

@@ -59,7 +59,7 @@ def run_case(session: MeasuringSession, case: Case, work: Work) -> tuple[Record,
         attempt.error = error if attempt.status is Status.FAILED else None
         _release(error)
     record = _record(attempt, case, backend, session.settings, device=opened, started_at=started_at)
-    path = Store(session.settings.results).write(record)
+    path = Store(session.settings.results).write(record, attempt.files)
     session.records.append(record)
     gc.collect()
     if interrupt is not None:

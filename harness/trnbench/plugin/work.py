@@ -33,6 +33,8 @@ class Attempt:
         self.conformance: list[Check] = []
         self.switches: dict[str, Scalar] = {}
         self.unknown: dict[str, str] = {}
+        self.files: dict[str, bytes] = {}
+        """What to store beside the record, by name."""
         self.error: BaseException | None = None
         """What ended the case unforeseen, for the terminal; None where `reason` says it all."""
 

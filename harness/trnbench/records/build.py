@@ -48,6 +48,7 @@ DEFAULT_REASONS: dict[str, str] = {
     "measurement.memory.peak_bytes": "the backend has no counter of peak memory",
     "measurement.flops": "the workload does not count its operations",
     "measurement.energy_source": "no energy counter was read",
+    "measurement.training[*].floor": "the loss of the best possible predictor is not known for this data",
     "conformance[*].value": "the check produced no finite value",
     "conformance[*].limit": "the check has no numeric limit",
     "price": "no price point was looked up for this run",

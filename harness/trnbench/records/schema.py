@@ -2,6 +2,8 @@
 
 Format history (newest first; a change adds a line here, a fixture of the old form and a migration):
 
+* 3 (2026-11): cases have `scenario` and `profile`; phases serving, scoring, pretrain and finetune_lora, whose runs are
+  kept whole in `measurement.serving` and `measurement.training`. All are empty in older records.
 * 2 (2026-11): conformance cases, which measure nothing: phases formats, operators, model, learning and generation,
   with status ok and a null measurement; checks have `tier`, `looks_like` and `deviation`, empty in older records.
 * 1 (2026-11): first format.
@@ -16,12 +18,12 @@ from typing import Literal
 
 import msgspec
 
-from trnbench.case import Case
+from trnbench.case import Case, Scenario
 from trnbench.catalog.prices import PricePoint
 from trnbench.device import Device, Scalar
 from trnbench.status import Status
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MAX_ROUNDS = 500
 """So many rounds, laid out one field a line, take about half of `MAX_RECORD_BYTES`."""
 MAX_RECORD_BYTES = 200_000
@@ -78,10 +80,86 @@ class Flops(Stored, frozen=True, kw_only=True):
     convention: str
 
 
+class Latencies(Stored, frozen=True, kw_only=True):
+    """How long something took, in seconds, over `count` of it.
+
+    `percentiles` has keys "50", "90", "95", "99" and "99.9", of which only those are there that `count` carries (see
+    `LEAST_COUNT`): a tail of too few samples is no tail.
+    """
+
+    count: int
+    mean: float
+    percentiles: dict[str, float]
+
+
+LEAST_COUNT: dict[str, int] = {"50": 1, "90": 64, "95": 128, "99": 459, "99.9": 4600}
+"""So many samples carry a percentile: from 90 up, what LoadGen's early stopping asks for at 99 % confidence."""
+
+Purpose = Literal["probe", "calibration", "accuracy", "search", "point", "round"]
+
+
+class LoadGenRun(Stored, frozen=True, kw_only=True):
+    """One test that LoadGen drove. `verdict` is LoadGen's own ("none" where its mode gives none), `valid` is ours.
+
+    `errors` counts those in LoadGen's detail log. `seconds` reaches from the first query issued to the last sample
+    complete. `rates` are per second: "target" (what was asked for, where a rate is), "samples", "tokens". `tokens` are
+    totals: "produced" and "asked". `latencies` has "latency" and, where tokens are timed, "ttft" and "tpot". What a
+    scenario has not is absent.
+    """
+
+    purpose: Purpose
+    scenario: Scenario
+    verdict: Literal["VALID", "INVALID", "none"]
+    valid: bool
+    reasons: list[str]
+    queries: int
+    samples: int
+    errors: int
+    seconds: float
+    rates: dict[str, float]
+    tokens: dict[str, int]
+    latencies: dict[str, Latencies]
+    settings: dict[str, Scalar]
+
+
+class Evaluation(Stored, frozen=True, kw_only=True):
+    """The loss on held-out data after training on so many `samples`, `seconds` after the clock started."""
+
+    samples: int
+    seconds: float
+    loss: float
+
+
+class TrainingRun(Stored, frozen=True, kw_only=True):
+    """One training from one seed until `target` or the end of its budget. Losses are nats per token, means.
+
+    `seconds` is the timed part, evaluations included; `init_seconds` what came before it. `scored` says whether the
+    time may count: never where the run was resumed, at `resumed_at` samples. `losses` are training losses, one every
+    `loss_every` steps. `floor` is the loss of the best possible predictor on the evaluation data, null where nobody
+    can know it. `learning` holds the hyperparameters.
+    """
+
+    seed: int
+    converged: bool
+    scored: bool
+    resumed_at: list[int]
+    samples: int
+    tokens: int
+    seconds: float
+    init_seconds: float
+    target: float
+    floor: float | None
+    evaluations: list[Evaluation]
+    losses: list[float]
+    loss_every: int
+    learning: dict[str, Scalar]
+
+
 class Measurement(Stored, frozen=True, kw_only=True):
     """Raw values of one case. `clock` names the timer, `sync` how the backend waited for its device.
 
-    `timings` holds further raw series in seconds by name, such as `ttft_seconds`.
+    `timings` holds further raw series in seconds by name, such as `ttft_seconds`. `serving` holds every LoadGen test
+    behind the rounds of a served case, `training` every run of a case that trains to a quality.
     """
 
     clock: str
@@ -93,6 +171,8 @@ class Measurement(Stored, frozen=True, kw_only=True):
     flops: Flops | None
     energy_source: str | None
     timings: dict[str, list[float]] = {}
+    serving: list[LoadGenRun] = []
+    training: list[TrainingRun] = []
 
 
 class Check(Stored, frozen=True, kw_only=True):

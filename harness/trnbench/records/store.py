@@ -14,23 +14,26 @@ import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from trnbench.records.ids import compact, instant
 from trnbench.records.rules import RecordError
-from trnbench.records.schema import MAX_RECORD_BYTES, Record
+from trnbench.records.schema import MAX_RECORD_BYTES, Artifact, Record
 from trnbench.records.serialise import decode, encode
 from trnbench.status import TrnBenchError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 NOT_RECORDS = frozenset({"mutants", "schema", "local", "passports"})
 """Folders at the top of a store that hold no records of it: JSON Schemas, the store of local runs, and passports."""
 
 MAX_NAME = 100
+FILES_SUFFIX = ".files"
+"""Of the folder that holds what lies beside a record."""
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -72,12 +75,16 @@ class Store:
             suite += "_"
         return self.root / suite / safe_name(record.device.chip) / safe_name(record.environment.fingerprint)
 
-    def write(self, record: Record) -> Path:
+    def write(self, record: Record, files: Mapping[str, bytes] = MappingProxyType({})) -> Path:
         """Store the record durably and return its path; a name already taken gets `-2`, `-3` and so on.
+
+        `files`, by name, are stored beside it in a folder of their own and named in the record as its artifacts. They
+        are written first: a record never names a file that is not there.
 
         Raises `RecordError` for a record that breaks the format or exceeds `MAX_RECORD_BYTES`, and `StoreError` where
         the file system refuses; either way no part of the record is left behind.
         """
+        record = msgspec.structs.replace(record, artifacts=[*record.artifacts, *_artifacts(record, files)])
         data = encode(record)
         if len(data) > MAX_RECORD_BYTES:
             raise RecordError(
@@ -86,6 +93,9 @@ class Store:
             )
         stem = "-".join([compact(record.started_at), safe_name(record.run_id), safe_name(record.case.id)])
         what = f"the record of case {record.case.id}"
+        for artifact in _artifacts(record, files):
+            told = f"{artifact.name} beside {what}"
+            replace_file(self.folder(record) / artifact.path, files[artifact.name], what=told)
         return write_file(self.folder(record), stem, data, what=what, unique=record.record_id)
 
     def load(self) -> Loaded:
@@ -132,6 +142,32 @@ class Store:
             folders.sort()
             yield from (here / name for name in folders if (here / name).is_symlink())
             yield from (here / name for name in sorted(files) if name.endswith(".json"))
+
+
+def _artifacts(record: Record, files: Mapping[str, bytes]) -> list[Artifact]:
+    """What `files` become beside the record; raises `RecordError` for a name that is not safe in a path."""
+    for name in files:
+        if safe_name(name) != name:
+            raise RecordError(f"a file beside a record cannot be called {name!r}; {safe_name(name)!r} would do")
+    folder = f"{safe_name(record.record_id)}{FILES_SUFFIX}"
+    return [
+        Artifact(name=name, path=f"{folder}/{name}", sha256=hashlib.sha256(data).hexdigest())
+        for name, data in sorted(files.items())
+    ]
+
+
+def read_artifact(stored: StoredRecord, artifact: Artifact) -> bytes:
+    """The bytes of a file beside a record; raises `RecordError` where it is gone, not plain, or not what was stored."""
+    path = stored.path.parent / artifact.path
+    if not path.resolve().is_relative_to(stored.path.parent.resolve()) or path.is_symlink():
+        raise RecordError(f"{stored.path}: artifact {artifact.name} lies outside the record's folder")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
+    if hashlib.sha256(data).hexdigest() != artifact.sha256:
+        raise RecordError(f"{path}: not the file that its record names: the SHA-256 differs")
+    return data
 
 
 def write_file(folder: Path, stem: str, data: bytes, *, what: str, unique: str) -> Path:
