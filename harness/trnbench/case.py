@@ -124,7 +124,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if served and not value:
                 raise UsageError(f"case {self.workload}: phase {self.phase} needs a {name}")
             if not served and value:
-                raise UsageError(f"case {self.workload}: {name} is {value!r}; phase {self.phase} has none, leave it out")
+                raise UsageError(
+                    f"case {self.workload}: {name} is {value!r}; phase {self.phase} has none, leave it out"
+                )
         if self.scenario == "multi_stream" and self.phase != "scoring":
             raise UsageError(f"case {self.workload}: multi_stream is answered by scoring, not by {self.phase}")
         if self.scenario == "interactive" and self.phase != "serving":

@@ -25,7 +25,7 @@ EventType = Literal["POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One line. `time_ms` is a Unix time in milliseconds (LoadGen: since the start of its test), `line` counts from 1."""
+    """One line. `time_ms` is Unix time in milliseconds (LoadGen: since its test began), `line` counts from 1."""
 
     key: str
     value: Any

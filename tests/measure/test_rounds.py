@@ -13,7 +13,8 @@ import pytest
 import torch
 from fake_backend import FakeBackend, FakeProgram, Step, StepClock, fake_case
 
-from trnbench.measure.rounds import Measured, measure_program
+from trnbench.measure.rounds import measure_program
+from trnbench.records.measured import Measured
 from trnbench.records.schema import MAX_ROUNDS
 from trnbench.status import CaseError, Status, UsageError
 

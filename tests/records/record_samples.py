@@ -19,12 +19,16 @@ from trnbench.records.schema import (
     Check,
     Compile,
     Environment,
+    Evaluation,
     Flops,
     Git,
+    Latencies,
+    LoadGenRun,
     Measurement,
     Memory,
     Record,
     Round,
+    TrainingRun,
     WarmupStep,
 )
 from trnbench.status import Status
@@ -92,6 +96,45 @@ def measurement(rounds: list[Round] | None = None, **changes: object) -> Measure
     return msgspec.structs.replace(plain, **changes)
 
 
+def served(**changes: object) -> LoadGenRun:
+    plain = LoadGenRun(
+        purpose="round",
+        scenario="server",
+        verdict="VALID",
+        valid=True,
+        reasons=[],
+        queries=459,
+        samples=459,
+        errors=0,
+        seconds=4.6,
+        rates={"target": 100.0, "samples": 99.8, "tokens": 900.5},
+        tokens={"produced": 4142, "asked": 4300},
+        latencies={"ttft": Latencies(count=459, mean=0.006, percentiles={"50": 0.005, "90": 0.01, "99": 0.02})},
+        settings={"schedule_rng_seed": 7, "loadgen_version": "6.0.17"},
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def trained(**changes: object) -> TrainingRun:
+    plain = TrainingRun(
+        seed=12345,
+        converged=True,
+        scored=True,
+        resumed_at=[],
+        samples=1280,
+        tokens=81_920,
+        seconds=21.5,
+        init_seconds=0.8,
+        target=2.1,
+        floor=1.46,
+        evaluations=[Evaluation(samples=640, seconds=10.5, loss=2.7), Evaluation(samples=1280, seconds=21.5, loss=2.0)],
+        losses=[8.4, 2.9, 2.1],
+        loss_every=32,
+        learning={"opt_base_learning_rate": 1e-3},
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
 def check(**changes: object) -> Check:
     plain = Check(
         check="logits",
@@ -147,6 +190,37 @@ rounds = st.builds(
     fallbacks=st.sampled_from([0, None]),
     energy_joules=st.none() | finite,
 )
+latencies = st.builds(
+    Latencies, count=counts, mean=finite, percentiles=st.dictionaries(st.sampled_from(["50", "99"]), finite, max_size=2)
+)
+loadgen_runs = st.builds(
+    LoadGenRun,
+    scenario=st.sampled_from(["single_stream", "server"]),
+    reasons=st.lists(words, max_size=2),
+    queries=counts,
+    samples=counts,
+    errors=counts,
+    seconds=finite,
+    rates=st.dictionaries(keys, finite, max_size=2),
+    tokens=st.dictionaries(keys, counts, max_size=2),
+    latencies=st.dictionaries(keys, latencies, max_size=2),
+    settings=st.dictionaries(keys, scalars, max_size=2),
+)
+training_runs = st.builds(
+    TrainingRun,
+    seed=counts,
+    resumed_at=st.lists(counts, max_size=1),
+    samples=counts,
+    tokens=counts,
+    seconds=finite,
+    init_seconds=finite,
+    target=finite,
+    floor=st.none() | finite,
+    evaluations=st.lists(st.builds(Evaluation, samples=counts, seconds=finite, loss=finite), max_size=2),
+    losses=st.lists(finite, max_size=3),
+    loss_every=counts,
+    learning=st.dictionaries(keys, scalars, max_size=2),
+)
 measurements = st.builds(
     Measurement,
     clock=words,
@@ -164,6 +238,8 @@ measurements = st.builds(
     flops=st.none() | st.builds(Flops, value=counts, convention=words),
     energy_source=st.none() | words,
     timings=st.dictionaries(keys, st.lists(finite, max_size=4), max_size=2),
+    serving=st.lists(loadgen_runs, max_size=2),
+    training=st.lists(training_runs, max_size=2),
 )
 checks = st.builds(
     Check,

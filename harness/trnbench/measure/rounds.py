@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-import msgspec
-
 from trnbench.measure import checks
 from trnbench.measure.energy import EnergyMeter, open_meter
 from trnbench.measure.first_token import first_token_seconds
 from trnbench.measure.loop import StepLoop, StepNote, difference
 from trnbench.measure.settle import Settle, collect_between_rounds, collector_paused
 from trnbench.measure.warmup import MAX_WARMUP, MIN_WARMUP, Warmup, warm_up
+from trnbench.records.measured import Measured
 from trnbench.records.schema import MAX_ROUNDS, Compile, Flops, Measurement, Memory, Round, WarmupStep
 from trnbench.status import CaseError, Status, UsageError
 
@@ -31,18 +30,6 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], float]
 DEFAULT_ROUNDS = 10
-
-
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Rounds and the judgement on them. `reason` is empty only for a clean `OK`; drift is `OK` with its warning.
-
-    `unknown` maps the record's path of every null in `measurement` to the reason (`[*]` for all items of a list).
-    """
-
-    measurement: Measurement
-    status: Status
-    reason: str
-    unknown: dict[str, str]
 
 
 def check_round_count(rounds: int) -> int:

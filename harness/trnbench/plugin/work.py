@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from trnbench.measure.rounds import Measured, measure_program
+from trnbench.measure.rounds import measure_program
+from trnbench.records.measured import Measured
 from trnbench.records.deviations import apply_deviations
 from trnbench.records.schema import FAILED
 from trnbench.status import Status

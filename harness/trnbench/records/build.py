@@ -135,8 +135,11 @@ def explain(record: Record, reasons: Mapping[str, str] | None = None) -> Record:
 
 
 def _usable(measurement: Measurement, given: dict[str, str]) -> tuple[Measurement | None, str | None]:
-    """The measurement with energy readings that are no numbers set to null, or None and why it carries no speed."""
+    """The measurement with energy readings that are no numbers set to null, or None; and why it carries no speed."""
     problem = invalid_samples(measurement)
+    if problem and not measurement.rounds and (measurement.serving or measurement.training):
+        # No speed, but every test or run that shows why there is none.
+        return measurement, problem
     if problem:
         return None, problem
     for timed in measurement.rounds:
