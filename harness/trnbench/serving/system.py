@@ -17,7 +17,7 @@ class Request(NamedTuple):
 
     id: int
     """LoadGen's response id, unique within a test."""
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     """Position of the sample in the query sample library."""
 
 
