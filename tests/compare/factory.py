@@ -12,12 +12,16 @@ from trnbench.records.schema import (
     Check,
     Compile,
     Environment,
+    Evaluation,
     Flops,
     Git,
+    Latencies,
+    LoadGenRun,
     Measurement,
     Memory,
     Record,
     Round,
+    TrainingRun,
 )
 from trnbench.status import Status
 
@@ -95,9 +99,69 @@ def make_measurement(
         "flops": Flops(value=10**12, convention="matmul-real-causal"),
         "energy_source": None,
         "timings": {},
+        "serving": [],
+        "training": [],
         **changes,
     }
     return Measurement(**fields)
+
+
+def make_served_case(scenario: str = "server", phase: str = "serving", **changes: Any) -> Case:
+    """A small served case; any field can be given."""
+    answers = {"new_tokens": 32} if phase == "serving" else {}
+    return make_case(phase=phase, scenario=scenario, profile="quick", **answers, **changes)
+
+
+def make_latencies(**percentiles: float) -> Latencies:
+    """Latencies of 1000 requests by percentile: `p50=0.1` and so on."""
+    named = {name.removeprefix("p"): value for name, value in percentiles.items()}
+    return Latencies(count=1000, mean=next(iter(named.values()), 1.0), percentiles=named)
+
+
+def make_loadgen_run(**changes: Any) -> LoadGenRun:
+    """A valid LoadGen run of a round: 10 requests in 1 s that produced 70 of 320 tokens asked for."""
+    fields: dict[str, Any] = {
+        "purpose": "round",
+        "scenario": "server",
+        "verdict": "VALID",
+        "valid": True,
+        "reasons": [],
+        "queries": 10,
+        "samples": 10,
+        "errors": 0,
+        "seconds": 1.0,
+        "rates": {},
+        "tokens": {"produced": 70, "asked": 320},
+        "latencies": {},
+        "settings": {},
+        **changes,
+    }
+    return LoadGenRun(**fields)
+
+
+def make_training_run(seed: int = 1, seconds: float = 100.0, **changes: Any) -> TrainingRun:
+    """A run that converged after 512 samples in `seconds`."""
+    fields: dict[str, Any] = {
+        "seed": seed,
+        "converged": True,
+        "scored": True,
+        "resumed_at": [],
+        "samples": 512,
+        "tokens": 512 * 128,
+        "seconds": seconds,
+        "init_seconds": 3.0,
+        "target": 2.0,
+        "floor": 1.5,
+        "evaluations": [
+            Evaluation(samples=256, seconds=seconds / 2, loss=2.5),
+            Evaluation(samples=512, seconds=seconds, loss=1.9),
+        ],
+        "losses": [4.0, 2.0],
+        "loss_every": 32,
+        "learning": {"learning_rate": 1e-3},
+        **changes,
+    }
+    return TrainingRun(**fields)
 
 
 def make_check(verdict: str = "pass", **changes: Any) -> Check:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trnbench.compare.metrics import batch_mismatch, inconsistency, metric_values, preferred_metrics
+from trnbench.compare.metrics import batch_mismatch, inconsistency, why_no_metric
 from trnbench.compare.model import Verdict
 from trnbench.records.schema import FAILED
 from trnbench.status import Status
@@ -30,7 +30,7 @@ def refusal(record: Record) -> Refusal | None:
     """Why this record may not carry a speed into a comparison, or None where it may.
 
     Asks in turn: did it end well, do its times make sense, did every conformance check pass, did it process the batch
-    its case asks for, and does it count what the phase is measured in.
+    its case asks for, and does it give what the case is measured in: a count, a valid LoadGen run, a score.
     """
     if record.status is not Status.OK:
         verdict: Verdict = "not enough runs"
@@ -48,10 +48,8 @@ def refusal(record: Record) -> Refusal | None:
     mismatch = batch_mismatch(record)
     if mismatch:
         return Refusal(verdict="no common metric", reason=mismatch)
-    if not any(name in metric_values(record) for name in preferred_metrics(record.case)):
-        wanted = " or ".join(preferred_metrics(record.case))
-        return Refusal(verdict="no common metric", reason=f"its rounds count nothing that gives {wanted}")
-    return None
+    missing = why_no_metric(record)
+    return Refusal(verdict="no common metric", reason=missing) if missing else None
 
 
 def numerics_class(record: Record) -> dict[str, Scalar]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench import wording
+from trnbench.case import QUALITY_PHASES
 from trnbench.compare import statistics
 from trnbench.compare.admission import Refusal, refusal, unlike_numerics
 from trnbench.compare.cost import cost_scenarios
@@ -25,6 +26,7 @@ from trnbench.compare.metrics import (
 )
 from trnbench.compare.model import Axis, Comparison, Metric, RunValue, Side
 from trnbench.compare.pairing import Attempt, Pair, SideRecords, find_pairs, in_time_order
+from trnbench.compare.serving_notes import answer_notes
 from trnbench.compare.verdict import SideFound, judge
 from trnbench.records.drift import drift
 from trnbench.records.schema import Record
@@ -75,7 +77,9 @@ def compare_all(
 
 
 def _order(comparison: Comparison) -> tuple[Hashable, ...]:
-    return (case_order(comparison.a.case), case_order(comparison.b.case), comparison.a.label, comparison.b.label)
+    a, b = comparison.a, comparison.b
+    # The ids tell scenarios and profiles apart, which have no order of their own.
+    return (case_order(a.case), case_order(b.case), a.case.id, b.case.id, a.label, b.label)
 
 
 def _compare(pair: Pair, prices: PriceTable | None) -> Comparison:
@@ -103,7 +107,12 @@ def _compare(pair: Pair, prices: PriceTable | None) -> Comparison:
         break_even_price_ratio=None if ratio is None else ratio.value,
         verdict=verdict,
         explanation=explanation,
-        notes=[*pair_notes(newest_a, newest_b), *side_notes(a, "a"), *side_notes(b, "b")],
+        notes=[
+            *pair_notes(newest_a, newest_b),
+            *answer_notes(newest_a, newest_b),
+            *side_notes(a, "a"),
+            *side_notes(b, "b"),
+        ],
         costs=[],
     )
     return msgspec.structs.replace(compared, costs=cost_scenarios(compared, prices))
@@ -176,18 +185,19 @@ def _run_value(attempt: Attempt, metric: Metric) -> RunValue:
         metrics=values,
         mfu=None if isinstance(utilisation, str) else utilisation,
         mfu_reason=utilisation if isinstance(utilisation, str) else "",
-        drift=drift([timed.seconds for timed in rounds]),
+        # Trainings take as long as their seeds make them: a later one that is slower is no drift of the device.
+        drift=None if record.case.phase in QUALITY_PHASES else drift([timed.seconds for timed in rounds]),
     )
 
 
 def _case_title(pair: Pair) -> str:
     case = pair.a.newest.case
-    parts = [case.workload, case.phase]
+    parts = [case.workload, case.phase, *([case.scenario.replace("_", " ")] if case.scenario else [])]
     parts += [value for name, value in (("precision", case.precision), ("mode", case.mode)) if name != pair.axis]
     parts += [f"batch {case.batch}", f"sequence {case.sequence}"]
     if case.new_tokens:
         parts.append(f"{case.new_tokens} new tokens")
-    return " ".join(parts)
+    return " ".join(parts) + (f", {case.profile} profile" if case.profile else "")
 
 
 def _identifier(pair: Pair) -> str:

@@ -2,20 +2,45 @@
 
 A rate is all items over all seconds, never a mean of rates. Items are those that each round really processed; the
 headline counts real tokens, never padding. Nothing here ever returns a negative, infinite or clipped value: a record
-whose times contradict each other has an `inconsistency` and no metrics.
+whose times contradict each other has an `inconsistency` and no metrics. Phases whose rounds are no steps have their
+values from `serving_metrics` and `training_metrics`.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from trnbench.case import QUALITY_PHASES, SERVING_PHASES
 from trnbench.catalog.chips import dense_peak
-from trnbench.compare.model import Metric, Mfu
-from trnbench.compare.units import UNITS
-from trnbench.status import TrnBenchError, UsageError
+from trnbench.compare.metric_table import (
+    METRICS,
+    OFFERED,
+    ROUND_RATES,
+    headline_metric,
+    make_metric,
+    preferred_metrics,
+)
+from trnbench.compare.model import Mfu
+from trnbench.compare.serving_metrics import serving_inconsistency, serving_round_rates, serving_values, why_no_value
+from trnbench.compare.training_metrics import training_inconsistency, training_values, why_no_score
+from trnbench.status import TrnBenchError
+
+__all__ = [
+    "METRICS",
+    "ImpossibleValueError",
+    "batch_mismatch",
+    "chips_used",
+    "headline_metric",
+    "inconsistency",
+    "make_metric",
+    "metric_values",
+    "mfu",
+    "preferred_metrics",
+    "round_rates",
+    "why_no_metric",
+]
 
 if TYPE_CHECKING:
     from trnbench.case import Case
@@ -28,106 +53,32 @@ class ImpossibleValueError(TrnBenchError):
     """A derived number that cannot be true, such as more than all of a chip's peak: an error, not a figure."""
 
 
-def make_metric(name: str, unit: str, definition: str, *, higher_is_better: bool) -> Metric:
-    """A metric whose unit is on the list. Raises `UsageError` for any other unit."""
-    if unit not in UNITS:
-        raise UsageError(f"metric {name}: unit {unit!r} is not one of {', '.join(UNITS)}")
-    return Metric(name=name, unit=unit, higher_is_better=higher_is_better, definition=definition)
-
-
-_RATES: tuple[tuple[str, str, str, str], ...] = (
-    ("tokens_per_second", "token/s", "tokens", "real training tokens (padding left out)"),
-    ("padded_tokens_per_second", "token/s", "padded_tokens", "tokens with padding"),
-    ("sequences_per_second", "sequence/s", "sequences", "sequences"),
-    ("prompt_tokens_per_second", "token/s", "tokens", "real prompt tokens (padding left out)"),
-    ("prompts_per_second", "prompt/s", "sequences", "prompts"),
-    ("output_tokens_per_second", "token/s", "tokens", "tokens produced, of all sequences together"),
-)
-
-
-def _all_metrics() -> dict[str, Metric]:
-    made = []
-    for name, unit, _, what in _RATES:
-        definition = f"{what}, all rounds, over the seconds of all rounds; the whole system"
-        made.append(make_metric(name, unit, definition, higher_is_better=True))
-        if unit == "token/s":
-            per_chip = f"{what}, all rounds, over the seconds of all rounds; divided by the chips the case used"
-            made.append(make_metric(f"{name}_per_chip", "token/s/chip", per_chip, higher_is_better=True))
-    made += [
-        make_metric("step_seconds", "s", "median round: one optimizer step", higher_is_better=False),
-        make_metric("ttft_seconds", "s", "median time to first token of the whole batch", higher_is_better=False),
-        make_metric(
-            "tpot_seconds",
-            "s",
-            "seconds of all rounds over rounds: one output token a sequence",
-            higher_is_better=False,
-        ),
-        make_metric("flops_per_second", "FLOP/s", "FLOPs of all rounds over their seconds", higher_is_better=True),
-    ]
-    return {metric.name: metric for metric in made}
-
-
-METRICS: MappingProxyType[str, Metric] = MappingProxyType(_all_metrics())
-"""Every metric by name."""
-
-_PREFERRED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "train_step": ("tokens_per_second", "sequences_per_second"),
-        "prefill": ("prompt_tokens_per_second", "prompts_per_second"),
-        "decode": ("output_tokens_per_second",),
-    }
-)
-_OFFERED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "train_step": ("tokens_per_second", "padded_tokens_per_second", "sequences_per_second"),
-        "prefill": ("prompt_tokens_per_second", "padded_tokens_per_second", "prompts_per_second"),
-        "decode": ("output_tokens_per_second",),
-    }
-)
-
-
-def headline_metric(case: Case) -> Metric:
-    """The metric that decides a comparison of this phase: real tokens per second of the whole system."""
-    return METRICS[_PREFERRED[case.phase][0]]
-
-
-def preferred_metrics(case: Case) -> tuple[str, ...]:
-    """Names of the metrics that may decide a comparison of this phase, the headline first."""
-    return _PREFERRED[case.phase]
-
-
 def inconsistency(record: Record) -> str | None:
     """Why the record's times or counts contradict each other, or None.
 
     Covers rounds and series that are not positive and finite, negative counts, and a total that is shorter than a
     part of it (`total_seconds` against `prefill_seconds` or `ttft_seconds`): a difference of these would be negative.
+    The runs behind a served case, or one that trains to a quality, must not contradict themselves either.
     """
     measured = record.measurement
     if measured is None or not measured.rounds:
         return "no round was kept"
-    for index, timed in enumerate(measured.rounds):
-        if not (math.isfinite(timed.seconds) and timed.seconds > 0):
-            return f"round {index} took {timed.seconds} s"
-        for unit, count in timed.items.items():
-            if count < 0:
-                return f"round {index} counts {count} {unit}"
-    for name, series in measured.timings.items():
-        for value in series:
-            if not (math.isfinite(value) and value > 0):
-                return f"{name} holds {value} s"
-    totals = measured.timings.get("total_seconds", [])
-    for part in ("prefill_seconds", "ttft_seconds"):
-        for total, inside in zip(totals, measured.timings.get(part, []), strict=False):
-            if total <= inside:
-                return f"total of {total} s is not longer than its {part} of {inside} s"
-    return None
+    problem = _bad_round(measured) or _bad_timing(measured)
+    if problem:
+        return problem
+    if record.case.phase in SERVING_PHASES:
+        return serving_inconsistency(measured)
+    return training_inconsistency(measured.training) if record.case.phase in QUALITY_PHASES else None
 
 
 def batch_mismatch(record: Record) -> str | None:
     """Why the rounds did not process the batch that the case asks for, or None (also where sequences go uncounted).
 
-    The largest round counts: a last round with fewer sequences is an ordinary remainder.
+    The largest round counts: a last round with fewer sequences is an ordinary remainder. Rounds of requests and of
+    whole trainings are no batches.
     """
+    if record.case.phase in (*SERVING_PHASES, *QUALITY_PHASES):
+        return None
     counts = [timed.items["sequences"] for timed in _rounds(record) if "sequences" in timed.items]
     if not counts or max(counts) == record.case.batch:
         return None
@@ -153,10 +104,14 @@ def metric_values(record: Record) -> dict[str, float]:
     measured = record.measurement
     if measured is None or inconsistency(record):
         return {}
+    if record.case.phase in SERVING_PHASES:
+        return serving_values(record.case, measured, chips_used(record))
+    if record.case.phase in QUALITY_PHASES:
+        return training_values(measured.training)
     seconds = math.fsum(timed.seconds for timed in measured.rounds)
     values: dict[str, float] = {}
-    for name, unit, item, _ in _RATES:
-        if name not in _OFFERED[record.case.phase]:
+    for name, unit, item, _ in ROUND_RATES:
+        if name not in OFFERED[record.case.phase]:
             continue
         total = _items(measured, item)
         if not total:
@@ -170,9 +125,26 @@ def metric_values(record: Record) -> dict[str, float]:
     return values
 
 
+def why_no_metric(record: Record) -> str:
+    """Why a consistent record has no value of a metric that its case is compared by; empty where it has one."""
+    values, wanted = metric_values(record), preferred_metrics(record.case)
+    if any(name in values for name in wanted):
+        return ""
+    if record.measurement is not None and record.case.phase in SERVING_PHASES:
+        return why_no_value(record.measurement)
+    if record.measurement is not None and record.case.phase in QUALITY_PHASES:
+        return f"no score: {why_no_score(record.measurement.training)}"
+    return f"its rounds count nothing that gives {' or '.join(wanted)}"
+
+
 def round_rates(record: Record, metric_name: str) -> list[float]:
-    """The rate metric round by round, in its unit; empty where a round does not count the item."""
-    item = next((item for name, _, item, _ in _RATES if name == metric_name), None)
+    """The rate metric round by round, in its unit; empty where a round does not count the item, or is no rate."""
+    if record.measurement is not None and record.case.phase in SERVING_PHASES:
+        return serving_round_rates(record.case, record.measurement, metric_name)
+    if record.case.phase in QUALITY_PHASES:
+        # Seeds differ in how long they take, and the score drops two of them: no single run is the score of a set.
+        return []
+    item = next((item for name, _, item, _ in ROUND_RATES if name == metric_name), None)
     rounds = _rounds(record)
     if item is None or any(item not in timed.items for timed in rounds):
         return []
@@ -188,6 +160,10 @@ def mfu(record: Record) -> Mfu | str:
     measured = record.measurement
     if measured is None or inconsistency(record):
         return "no consistent rounds"
+    if record.case.phase in SERVING_PHASES:
+        return "not defined for served requests: their prompts and answers differ in length, and no FLOPs are counted"
+    if record.case.phase in QUALITY_PHASES:
+        return "not computed for trainings to quality: their time holds evaluations too, and no FLOPs are counted"
     if measured.flops is None:
         return "FLOPs were not counted"
     peak = dense_peak(record.device.chip, record.case.precision)
@@ -211,6 +187,29 @@ def mfu(record: Record) -> Mfu | str:
         peak_source=peak.source,
         peak_as_of=peak.as_of.isoformat(),
     )
+
+
+def _bad_round(measured: Measurement) -> str | None:
+    for index, timed in enumerate(measured.rounds):
+        if not (math.isfinite(timed.seconds) and timed.seconds > 0):
+            return f"round {index} took {timed.seconds} s"
+        for unit, count in timed.items.items():
+            if count < 0:
+                return f"round {index} counts {count} {unit}"
+    return None
+
+
+def _bad_timing(measured: Measurement) -> str | None:
+    for name, series in measured.timings.items():
+        for value in series:
+            if not (math.isfinite(value) and value > 0):
+                return f"{name} holds {value} s"
+    totals = measured.timings.get("total_seconds", [])
+    for part in ("prefill_seconds", "ttft_seconds"):
+        for total, inside in zip(totals, measured.timings.get(part, []), strict=False):
+            if total <= inside:
+                return f"total of {total} s is not longer than its {part} of {inside} s"
+    return None
 
 
 def _rounds(record: Record) -> list[Round]:
