@@ -105,10 +105,11 @@ def filtered(
     total = 0.0
     for before, after in itertools.pairwise(sequences.T):
         belief -= np.logaddexp.reduce(belief, axis=1)[:, None]
-        evidence = np.where(source.rows[:, before].T == after[:, None], log_hit, log_miss)
+        named = source.rows[:, before].T
+        evidence = np.where(named == after[:, None], log_hit, log_miss)
         total -= float(np.logaddexp.reduce(belief + evidence, axis=1).mean())
         belief = forgetting * (belief + evidence)
-    return total / (sequences.shape[1] - 1)
+    return float(total / (sequences.shape[1] - 1))
 
 
 def test_one_token_of_context_tells_nothing_but_the_bigram() -> None:
@@ -157,7 +158,7 @@ def test_seeds_places_and_purposes_never_coincide() -> None:
     for purpose in ("train", "evaluation"):
         for seed in (0, 1, 2, 2**32, 2**32 + 1, 2**63):
             for first in (0, 2**32, 2**33):
-                rows = source.sequences(purpose, seed, first, 20, 24)  # type: ignore[arg-type]
+                rows = source.sequences(purpose, seed, first, 20, 24)
                 seen |= {row.tobytes() for row in rows}
                 made += len(rows)
     assert len(seen) == made
