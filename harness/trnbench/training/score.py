@@ -61,20 +61,27 @@ def score(runs: Sequence[TrainingRun]) -> Score:
 
 def _why_none(runs: Sequence[TrainingRun]) -> str:
     for run in runs:
-        bad = _not_finite(run)
-        if bad:
-            return f"the run with seed {run.seed} has {bad}"
-        if run.resumed_at:
-            return f"the run with seed {run.seed} was resumed after {run.resumed_at[0]} samples; its time is no score"
-        if run.converged and not run.scored:
-            return f"the run with seed {run.seed} is marked as not to be scored"
-        if not (math.isfinite(run.seconds) and run.seconds > 0):
-            return f"the run with seed {run.seed} took {run.seconds} s; a time is a positive number"
+        reason = _why_not_this(run)
+        if reason:
+            return f"the run with seed {run.seed} {reason}"
     if len(runs) < LEAST_RUNS:
         return f"{len(runs)} runs; a score needs at least {LEAST_RUNS}, as the fastest and the slowest are dropped"
     missed = [run.seed for run in runs if not run.converged]
     if len(missed) > 1:
         return f"{len(missed)} of {len(runs)} runs did not reach the target; a score allows at most 1"
+    return ""
+
+
+def _why_not_this(run: TrainingRun) -> str:
+    bad = _not_finite(run)
+    if bad:
+        return f"has {bad}"
+    if run.resumed_at:
+        return f"was resumed after {run.resumed_at[0]} samples; its time is no score"
+    if run.converged and not run.scored:
+        return "is marked as not to be scored"
+    if not (math.isfinite(run.seconds) and run.seconds > 0):
+        return f"took {run.seconds} s; a time is a positive number"
     return ""
 
 
