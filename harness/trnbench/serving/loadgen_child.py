@@ -1,4 +1,4 @@
-"""The child process with MLCommons' LoadGen: `python -m trnbench.serving.loadgen_child DESCRIPTOR`.
+"""The child process with MLCommons' LoadGen: `python -m trnbench.serving.loadgen_child READ WRITE`.
 
 LoadGen hangs for ever on a lost sample, ignores signals while it runs, crashes on answers it does not expect, and
 aborts the process after a failed start. So it gets a process to itself for one test, and every answer is checked in
@@ -39,9 +39,9 @@ _SCENARIOS = {
 _MODES = {"performance": "PerformanceOnly", "accuracy": "AccuracyOnly"}
 
 
-def main(descriptor: int) -> NoReturn:
-    """Serve one test to the parent at the other end of `descriptor`, then end without any clean-up by LoadGen."""
-    channel: ToParent = Channel(Connection(descriptor), FromParent)
+def main(read: int, write: int) -> NoReturn:
+    """Serve one test to the parent at the other end of two pipes, then end without any clean-up by LoadGen."""
+    channel: ToParent = Channel(Connection(read, writable=False), Connection(write, readable=False), FromParent)
     code = 1
     try:
         code = _serve(channel)
@@ -194,4 +194,4 @@ def loadgen_settings(loadgen: Any, test: Test) -> Any:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -63,7 +63,8 @@ class LoadGenResult(msgspec.Struct, frozen=True, kw_only=True):
     in multi_stream, else of a sample) and, where tokens are timed, "ttft" and "tpot"; percentiles that the count does
     not carry are left out. `rates` hold "target", "samples" and, where tokens are timed, "tokens". `metric` is what a
     record stores for a round: the p90 latency (single_stream), the p99 of a query (multi_stream), or the time a
-    sample takes at the measured rate; None in accuracy mode and where the test is not valid. `early_stopping` holds its sentences.
+    sample takes at the measured rate; None in accuracy mode and where the test is not valid. `early_stopping` holds
+    LoadGen's sentences.
     """
 
     scenario: str
@@ -86,7 +87,7 @@ class LoadGenResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def valid(self) -> bool:
-        """Whether LoadGen found the test valid and logged no error; output lengths and compiles are others' to judge."""
+        """Whether LoadGen found the test valid and logged no error; lengths and compiles are judged elsewhere."""
         return not self.reasons
 
     @property

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from multiprocessing.connection import Connection
+from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Self
 
-from trnbench.serving.protocol import Channel, FromChild, FromParent
+from trnbench.serving.protocol import Channel, FromChild, FromParent, widen
 from trnbench.status import CaseError, Status
 
 if TYPE_CHECKING:
@@ -38,18 +37,22 @@ class LoadGenProcess:
     def __enter__(self) -> Self:
         self._started = time.monotonic()
         self._output = tempfile.TemporaryFile()
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
+        their_reader, our_writer = Pipe(duplex=False)
+        our_reader, their_writer = Pipe(duplex=False)
+        self.channel: Channel[FromChild, FromParent] = Channel(our_reader, our_writer, FromChild)
+        with their_reader, their_writer:
+            widen(our_writer)
+            widen(their_writer)
+            descriptors = (their_reader.fileno(), their_writer.fileno())
             self._process = subprocess.Popen(
                 # -P: a file in the current folder must not stand in for a module.
-                [sys.executable, "-P", "-m", "trnbench.serving.loadgen_child", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "trnbench.serving.loadgen_child", *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=descriptors,
             )
-            self.channel: Channel[FromChild, FromParent] = Channel(Connection(ours.detach()), FromChild)
         self._timer = threading.Timer(self._timeout, self._expire)
         self._timer.daemon = True
         self._timer.start()

@@ -1,11 +1,13 @@
 """What the parent, which has the device, and the child, which has LoadGen, say to each other.
 
-Messages are msgpack on a duplex `multiprocessing.connection.Connection`. Nothing here may import torch or pandas: the
+Messages are msgpack on two pipes, one each way. Nothing here may import torch or pandas: the
 child must start in a moment.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -16,6 +18,8 @@ from trnbench.status import Status
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+PIPE_BYTES = 1 << 20
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -70,29 +74,40 @@ FromChild = Issue | Flushed | Finished | Failed
 
 
 class Channel(Generic[In, Out]):
-    """One end of the connection; `incoming` is the union of messages that arrive, `In` for the type checker.
+    """One end of two pipes; `incoming` is the union of messages that arrive, `In` for the type checker.
 
+    Pipes and not a socket: a queue of small messages fills a socket after some 280, and LoadGen would have to wait
+    with the next query until the system's current step is over; a pipe takes a hundred times as many.
     Every call may raise `EOFError` or `OSError` once the other process is gone.
     """
 
-    def __init__(self, connection: Connection, incoming: Any) -> None:
-        self._connection = connection
+    def __init__(self, reader: Connection, writer: Connection, incoming: Any) -> None:
+        self._reader = reader
+        self._writer = writer
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(incoming).decode
 
     def send(self, message: Out) -> None:
-        """Blocks while the connection is full."""
-        self._connection.send_bytes(self._encode(message))
+        """Blocks while the pipe is full."""
+        self._writer.send_bytes(self._encode(message))
 
     def receive(self) -> In:
         """The next message; waits for it."""
-        message: In = self._decode(self._connection.recv_bytes())
+        message: In = self._decode(self._reader.recv_bytes())
         return message
 
     def waiting(self, timeout: float = 0.0) -> bool:
-        """Whether a message, or the end of the connection, has come or comes within `timeout` seconds."""
-        return self._connection.poll(timeout)
+        """Whether a message, or the end of the pipe, has come or comes within `timeout` seconds."""
+        return self._reader.poll(timeout)
 
     def close(self) -> None:
-        """Close this end; the other one then reads the end of the connection."""
-        self._connection.close()
+        """Close this end; the other one then reads the end of its pipe."""
+        self._reader.close()
+        self._writer.close()
+
+
+def widen(writer: Connection) -> None:
+    """Let a pipe hold a mebibyte where the system can do so, instead of 64 KiB."""
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):  # The administrator may allow less.
+            fcntl.fcntl(writer.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)

@@ -147,7 +147,7 @@ def calibration_test(case: Case, *, samples: int, queries: int) -> Test:
 def listed(test: Test) -> tuple[int, int]:
     """How many queries LoadGen will list before the first one, and how many samples these have altogether.
 
-    As in its `GenerateQueries`, rounded up for the padding that `even` brings.
+    As in its `GenerateQueries`, rounded up for the padding that `even` brings and for the luck of arrivals.
     """
     pool = test.loaded_samples or test.samples
     if test.mode == "accuracy" or test.draw != "random":
@@ -157,7 +157,9 @@ def listed(test: Test) -> tuple[int, int]:
         samples = max(test.least_queries, math.ceil(1.1 * test.least_seconds * (test.expected_rate or 0)))
         return 1, _padded(samples, pool, test.even)
     if test.scenario in RATED:
-        queries = math.ceil(test.least_seconds * (test.rate or 0))
+        # Arrivals are Poisson: their number varies by its square root.
+        mean = test.least_seconds * (test.rate or 0)
+        queries = math.ceil(mean + 5 * math.sqrt(mean))
     else:
         queries = math.ceil(2 * test.least_seconds / (test.expected_latency or math.inf))
     queries = _padded(max(test.least_queries, queries) + 1, pool, test.even)
