@@ -9,11 +9,14 @@ import msgspec
 import typer
 
 from trnbench.status import ExitCode, UsageError
+from trnbench.training.rule_keys import Complaint
 
 if TYPE_CHECKING:
     from trnbench.mllog import Event
     from trnbench.training.rule_data import RuleSet
-    from trnbench.training.rule_keys import Complaint
+
+FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs; those of one folder are one set.")]
+RulesOption = Annotated[str | None, typer.Option("--rules", help="A rule set's name, or a .toml file.")]
 
 
 class CheckedLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +30,8 @@ class CheckedLog(msgspec.Struct, frozen=True, kw_only=True):
 
 def training_log(
     *,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs; those of one folder are one set.")],
-    rules: Annotated[str | None, typer.Option("--rules", help="A rule set's name, or a .toml file.")] = None,
+    files: FilesArgument,
+    rules: RulesOption = None,
     as_json: Annotated[bool, typer.Option("--json/--no-json", help="Machine-readable output.")] = False,
 ) -> None:
     """Check logs of training runs: keys, order, times, outcome, and seeds across a set; 1 where a rule is broken."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from trnbench.device import Scalar
 from trnbench.records.schema import Evaluation, Stored
 from trnbench.records.serialise import strict_bytes
 from trnbench.records.store import replace_file
@@ -24,11 +25,11 @@ from trnbench.status import UsageError
 from trnbench.training.points import samples_to_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from trnbench.case import Case
-    from trnbench.records.schema import Environment, TrainingRun
+    from trnbench.records.schema import Environment
 
 REFERENCE_VERSION = 1
 POINTS_PER_RUN = 2
@@ -71,8 +72,8 @@ class Reference(Stored, frozen=True, kw_only=True):
     made_at: str
     command: str
     versions: dict[str, str]
-    cpu: dict[str, str | int | float | bool]
-    learning: dict[str, str | int | float | bool]
+    cpu: dict[str, Scalar]
+    learning: dict[str, Scalar]
     points: list[ReferencePoint]
 
     @property
@@ -96,29 +97,27 @@ def file_name(workload: str, phase: str, batch: int, sequence: int) -> str:
     return f"{workload}-{phase}-b{batch}-s{sequence}.json"
 
 
+class Facts(NamedTuple):
+    """What is known of all runs together; meanings as in `Reference`."""
+
+    target: float
+    floor: float | None
+    floor_reason: str
+    threads: int
+    made_at: str
+    command: str
+    learning: dict[str, Scalar]
+
+
 def make_reference(
-    case: Case,
-    runs: Sequence[TrainingRun],
-    environment: Environment,
-    *,
-    threads: int,
-    made_at: str,
-    command: str,
-    floor_reason: str = "",
+    case: Case, runs: Mapping[int, Sequence[Evaluation]], facts: Facts, environment: Environment
 ) -> Reference:
-    """Reference points from finished CPU fp32 runs of `case`. Raises `UsageError` for runs that make none."""
+    """Reference points from the evaluations of finished CPU fp32 runs of `case`, by seed.
+
+    Raises `UsageError` for runs that make none.
+    """
     if case.precision != "fp32":
         raise UsageError(f"reference points are made in fp32, not in {case.precision}")
-    if not runs:
-        raise UsageError("reference points need runs; there are none")
-    points = [
-        ReferencePoint(
-            seed=run.seed,
-            samples_to_target=round(samples_to_target(run.evaluations, run.target).samples, 3),
-            evaluations=run.evaluations,
-        )
-        for run in runs
-    ]
     reference = Reference(
         reference_version=REFERENCE_VERSION,
         workload=case.workload,
@@ -128,29 +127,29 @@ def make_reference(
         sequence=case.sequence,
         version=case.version,
         runs=len(runs) // POINTS_PER_RUN,
-        target=runs[0].target,
-        floor=runs[0].floor,
-        floor_reason=floor_reason,
+        target=facts.target,
+        floor=facts.floor,
+        floor_reason=facts.floor_reason,
         precision="fp32",
         backend="cpu",
         mode=case.mode,
-        threads=threads,
-        made_at=made_at,
-        command=command,
+        threads=facts.threads,
+        made_at=facts.made_at,
+        command=facts.command,
         versions=environment.versions,
         cpu=environment.cpu,
-        learning={name: value for name, value in runs[0].learning.items() if _shared(name, value, runs)},
-        points=points,
+        learning=facts.learning,
+        points=[
+            ReferencePoint(
+                seed=seed,
+                samples_to_target=round(samples_to_target(evaluations, facts.target).samples, 3),
+                evaluations=list(evaluations),
+            )
+            for seed, evaluations in runs.items()
+        ],
     )
-    if any(run.target != reference.target for run in runs):
-        raise UsageError("reference points need one target; these runs have several")
     check_reference(reference, "these runs")
     return reference
-
-
-def _shared(name: str, value: object, runs: Sequence[TrainingRun]) -> bool:
-    """Whether it is a fact of all runs, as a hyperparameter is, and not of one, as a time is."""
-    return all(run.learning.get(name) == value for run in runs)
 
 
 def write_reference(folder: Path, reference: Reference) -> Path:

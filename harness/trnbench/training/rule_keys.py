@@ -92,8 +92,8 @@ def _how_to_log(key: Key, strangers: Sequence[str]) -> str:
         word for word in (key.after and f"after {key.after}", key.before and f"before {key.before}") if word
     )
     times = "exactly once" if key.count == "one" else "at least once"
-    must = f"it must be there {times}" + (f", {place}" if place else "")
-    return f"{must}; {nearest(key.name, strangers, '')}" if nearest(key.name, strangers, "") else must
+    parts = [f"it must be there {times}", place, nearest(key.name, strangers, "")]
+    return ", ".join(part for part in parts if part)
 
 
 def _judge_value(key: Key, value: Any) -> tuple[str, str]:
@@ -102,8 +102,7 @@ def _judge_value(key: Key, value: Any) -> tuple[str, str]:
         least = "" if key.least is None else f" of at least {key.least:g}"
         return f"is {value!r}", f"it must be {KINDS[key.kind]}{least}"
     if key.values and value not in key.values:
-        hint = nearest(str(value), key.values, "")
-        return f"is {value!r}", f"it must be one of {', '.join(key.values)}" + (f"; {hint}" if hint else "")
+        return f"is {value!r}", f"it must be one of {', '.join(key.values)}"
     if key.begins and not str(value).startswith(key.begins):
         return f"is {value!r}", f"it must begin with {key.begins!r}"
     return "", ""
