@@ -98,6 +98,11 @@ def hostile_records() -> list[Record]:
     return records
 
 
+def record_of(site: Path, case: str) -> Path:
+    """The page of the first record whose case begins so."""
+    return next(p for p in sorted((site / "records").glob("*.html")) if f"<h1>{case}" in p.read_text("utf-8"))
+
+
 def kinds_of_pages(site: Path) -> list[str]:
     """One page of every kind, by path: of comparisons one with a ratio, of records a measured and a missing one."""
     comparisons = sorted((site / "comparisons").glob("*.html"))
@@ -108,4 +113,7 @@ def kinds_of_pages(site: Path) -> list[str]:
     for status in ("ok", "oom"):
         pattern = re.compile(rf'<p class="lead"><span class="tag[^>]*><span[^>]*>.</span> {status}</span>')
         found.append(next(p for p in sorted((site / "records").glob("*.html")) if pattern.search(p.read_text("utf-8"))))
-    return ["index.html", "runs.html", "reading.html", *(path.relative_to(site).as_posix() for path in found)]
+    for mark in ("serving-server", "serving-single_stream", "pretrain"):
+        found.append(record_of(site, f"nano-{mark}"))
+    pages_of_kinds = ["index.html", "runs.html", "reading.html", "serving.html", "training.html"]
+    return [*pages_of_kinds, *(path.relative_to(site).as_posix() for path in found)]

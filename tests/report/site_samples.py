@@ -187,7 +187,12 @@ def explain(fields: dict[str, Any]) -> dict[str, str]:
         reasons["measurement"] = fields["reason"] or "the case is only checked"
     else:
         reasons["measurement.energy_source"] = "no energy counter"
-        reasons["measurement.rounds[*].energy_joules"] = "no energy counter"
+        if fields["measurement"].rounds:
+            reasons["measurement.rounds[*].energy_joules"] = "no energy counter"
+        if fields["measurement"].flops is None:
+            reasons["measurement.flops"] = "not counted in this phase"
+        if any(run.floor is None for run in fields["measurement"].training):
+            reasons["measurement.training[*].floor"] = "the data is a text: nobody knows the loss of its best predictor"
     for place, check in enumerate(fields["conformance"]):
         if check.value is None:
             reasons[f"conformance[{place}].value"] = "the result is not finite"
@@ -195,16 +200,20 @@ def explain(fields: dict[str, Any]) -> dict[str, str]:
 
 
 def write_all(root: Path, records: list[Record]) -> Path:
-    """Write the records through the store and return its root."""
+    """Write the records through the store, those of served and trained cases with logs beside them; return its root."""
+    from served_samples import sample_files
+
     root.mkdir(parents=True, exist_ok=True)
     for record in records:
-        Store(root).write(record)
+        Store(root).write(record, sample_files(record))
     return root
 
 
 def many_outcomes() -> list[Record]:
-    """Two devices, several cases, four nights each, and every way in which a case can go missing."""
-    records = []
+    """Two devices, several cases, four nights each, and every way in which a case can go missing; and served ones."""
+    from served_samples import workload_outcomes
+
+    records = workload_outcomes()
     cases = [sample_case(batch=batch) for batch in (1, 2, 8, 16)]
     cases += [sample_case(phase="decode", batch=8, new_tokens=128), sample_case(phase="prefill", precision="fp32")]
     rates = {"trn2": (11_000, 20_500, 70_000, 101_000, 900, 30_000), "h100": (9_000, 20_000, 71_000, 120_000, 1000, 0)}

@@ -1,4 +1,4 @@
-"""What lies beside the records: passports, the mutation test of the checks, and the lists of known deviations."""
+"""What lies beside the records: their files, passports, the mutation test of the checks, and lists of deviations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from trnbench.records.deviations import load_deviations
 from trnbench.records.mutation import MUTATION_FILE, read_mutation_report
 from trnbench.records.passport import PassportStore
 from trnbench.records.rules import RecordError
-from trnbench.report.material import PassportEntry, Refused, relative
+from trnbench.records.store import read_artifact
+from trnbench.report.material import FileBeside, PassportEntry, Refused, relative
+from trnbench.report.names import file_stem
 from trnbench.status import UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from trnbench.records.deviations import Deviation
     from trnbench.records.mutation import MutationReport
+    from trnbench.records.store import StoredRecord
 
 
 class FoundPassports(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +29,42 @@ class FoundPassports(msgspec.Struct, frozen=True, kw_only=True):
     shown: list[PassportEntry]
     left_out: int
     refused: list[Refused]
+
+
+_PLAIN = (".txt", ".json", ".csv", ".yaml", ".log")
+"""Endings under which a browser shows a file as text; all others get a further ".txt", so that none runs as a page."""
+
+
+def gather_files(stored: StoredRecord, results: Path) -> tuple[list[FileBeside], list[Refused]]:
+    """The files that a record names, and those of them that are gone or no longer what was stored."""
+    found: list[FileBeside] = []
+    refused: list[Refused] = []
+    folder = f"records/{file_stem(stored.record.record_id)}"
+    taken: set[str] = set()
+    for artifact in stored.record.artifacts:
+        try:
+            data = read_artifact(stored, artifact)
+        except (RecordError, OSError, ValueError) as error:
+            problem = refuse(stored.path.parent / artifact.path, str(error), results)
+            refused.append(problem)
+            found.append(FileBeside(artifact=artifact, data=None, problem=problem.reason))
+            continue
+        name = _site_name(artifact.name, taken)
+        taken.add(name)
+        found.append(FileBeside(artifact=artifact, data=data, target=f"{folder}/{name}"))
+    return found, refused
+
+
+def _site_name(name: str, taken: set[str]) -> str:
+    """A name that is safe in a path, is shown as text, and that no other file of the record has."""
+    stem, dot, ending = name.rpartition(".")
+    plain = f"{dot}{ending}".lower() if stem else ""
+    base, suffix = (file_stem(stem), plain) if plain in _PLAIN else (file_stem(name), ".txt")
+    number, found = 1, f"{base}{suffix}"
+    while found in taken:
+        number += 1
+        found = f"{base}-{number}{suffix}"
+    return found
 
 
 def gather_passports(results: Path, *, allow_simulated: bool) -> FoundPassports:

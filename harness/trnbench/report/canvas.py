@@ -120,3 +120,31 @@ class Sheet:
                 markeredgewidth=0.7,
             )
         )
+
+    def sign(self, x: float, y: float, kind: str) -> None:
+        """What a legend shows of a kind of point or line, centred at (x, y): see `curves.Key`."""
+        place = {"x": x / self.width, "y": 1 - y / self.height}
+        if kind == "upright":
+            half = 7 / self.height
+            ends = [place["y"] - half, place["y"] + half]
+            line = Line2D([place["x"]] * 2, ends, color=INK, linewidth=1.2, linestyle=(0, (8, 2, 2, 2)))
+            self.figure.add_artist(line)
+            return
+        filled = {"joined": MUTED, "ringed": MUTED, "hollow": PAPER, "cross": "none"}[kind]
+        if kind == "ringed":
+            self._mark(place, "o", 14, "none", MUTED)
+        self._mark(place, "x" if kind == "cross" else "o", 8 if kind == "cross" else 6, filled, INK)
+
+    def _mark(self, place: dict[str, float], marker: str, size: float, filled: str, edge: str) -> None:
+        self.figure.add_artist(
+            Line2D(
+                [place["x"]],
+                [place["y"]],
+                linestyle="none",
+                marker=marker,
+                markersize=size,
+                markerfacecolor=filled,
+                markeredgecolor=edge,
+                markeredgewidth=1.2,
+            )
+        )

@@ -1,4 +1,4 @@
-"""Which records say how a device conforms now: the newest of each case on each machine and software stack."""
+"""Which records say how a device conforms or performs now: the newest of each case on each machine and stack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trnbench.report.material import Entry
 from trnbench.report.ordering import natural_key, record_key
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from trnbench.records.schema import Record
     from trnbench.report.material import Material
@@ -47,11 +47,19 @@ def has_checks(record: Record) -> bool:
 def checked_stacks(material: Material) -> list[Stack]:
     """Every machine and stack with checks, machines by name, the stack that ran last first."""
     entries = [entry for entry in material.entries if has_checks(entry.record)]
+    return newest_by_stack(entries, lambda record: bool(record.conformance))
+
+
+def newest_by_stack(entries: list[Entry], whole: Callable[[Record], bool]) -> list[Stack]:
+    """Entries by machine and stack, machines by name, the stack that ran last first; of each case the newest.
+
+    A record that is not `whole`, since it ended early, may know less of its machine: it joins one of the same chip.
+    """
     machines: dict[Hashable, dict[Hashable, list[Entry]]] = {}
-    for entry in (one for one in entries if one.record.conformance):
+    for entry in (one for one in entries if whole(one.record)):
         stacks = machines.setdefault(device_key(entry.record), {})
         stacks.setdefault(versions_key(entry.record), []).append(entry)
-    for entry in (one for one in entries if not one.record.conformance):
+    for entry in (one for one in entries if not whole(one.record)):
         _find_home(entry, machines).append(entry)
     groups = list(machines.values())
     labels = distinct_labels([[entry.record for group in stacks.values() for entry in group] for stacks in groups])

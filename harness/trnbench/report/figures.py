@@ -5,15 +5,17 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
+from trnbench.case import QUALITY_PHASES, SERVING_PHASES
 from trnbench.report import plots
 from trnbench.report.format import count, interval, minute, number, ratio, ratio_interval, seconds
-from trnbench.report.metric_names import capitalised, metric_words
+from trnbench.report.metric_names import capitalised, metric_words, round_words
 from trnbench.report.plots import Row, Series
 from trnbench.report.verdicts import DECIDED, verdict_words
 from trnbench.report.views import Figure
 from trnbench.status import Status
 
 if TYPE_CHECKING:
+    from trnbench.case import Case
     from trnbench.compare.model import Comparison, RunValue, Side
     from trnbench.records.schema import Record
     from trnbench.report.material import Run
@@ -97,12 +99,21 @@ def rounds_figure(comparison: Comparison, table_id: str) -> Figure | None:
         for side in (comparison.a, comparison.b)
         for run in side.runs
     ]
-    return _rounds(series, f"{comparison.id}-rounds", table_id) if any(one.values for one in series) else None
+    case = comparison.a.case
+    return _rounds(series, f"{comparison.id}-rounds", table_id, case) if any(one.values for one in series) else None
 
 
-def cases_figure(run: Run, name: str, table_id: str) -> Figure:
-    """Median seconds of a round for every case of a run; a case without a measurement keeps its row and says why."""
-    rows = [case_row(entry.record) for entry in run.entries]
+def cases_figure(run: Run, name: str, table_id: str) -> Figure | None:
+    """Median seconds of a round for every case of a run; a case without a measurement keeps its row and says why.
+
+    Rounds that are LoadGen's metrics or whole trainings have no place on the scale of steps: such cases are left to
+    the run's table, and the caption says so. None where no case has steps.
+    """
+    steps = [entry.record for entry in run.entries if entry.record.case.phase not in (*SERVING_PHASES, *QUALITY_PHASES)]
+    if not steps:
+        return None
+    others = len(run.entries) - len(steps)
+    rows = [case_row(record) for record in steps]
     measured = sum(row.value is not None for row in rows)
     title = "Median seconds of a round, by case"
     said = "; ".join(f"{row.name}: {row.text or row.missing}" for row in rows)
@@ -116,7 +127,8 @@ def cases_figure(run: Run, name: str, table_id: str) -> Figure:
         ),
         name=name,
         alt=f"{title}: {measured:,} of {count(len(rows), 'case')} measured. {said}.",
-        caption="Bars span the middle half of the rounds. A case without a point was not measured; its row says why.",
+        caption="Bars span the middle half of the rounds. A case without a point was not measured; its row says why."
+        + (f" The table alone has {count(others, 'case')} of serving and training to quality." if others else ""),
         table_id=table_id,
     )
 
@@ -171,14 +183,19 @@ def _ratio_text(comparison: Comparison) -> str:
     return f"{ratio(found.value)} ({ratio_interval(found.low, found.high)})" if found else ""
 
 
-def _rounds(series: list[Series], name: str, table_id: str) -> Figure:
+def _rounds(series: list[Series], name: str, table_id: str, case: Case) -> Figure:
     title = "Seconds of every round, in the order they were measured"
+    words = round_words(case)
+    axis = "seconds of a round" + ("" if words == "duration" else f": {words}")
+    told = "A line that climbs is a device that slows down."
+    if case.phase in QUALITY_PHASES:
+        told = "Each round is a training from a seed of its own, so rounds differ with their seeds."
     said = "; ".join(f"{one.name}: {_series_words(one)}" for one in series)
     return Figure(
-        drawing=plots.rounds(series, title=title, description=said, axis="seconds of a round"),
+        drawing=plots.rounds(series, title=title, description=said, axis=axis),
         name=name,
         alt=f"{title}. {said}.",
-        caption=f"{title}. A line that climbs is a device that slows down.",
+        caption=f"{title}. {told}",
         table_id=table_id,
     )
 

@@ -80,6 +80,11 @@ def seconds(value: float | None) -> str:
     return f"{number(value * 1e6)} \u00b5s"
 
 
+def minutes(value: float | None) -> str:
+    """A duration in seconds as minutes: what trainings are told in."""
+    return ABSENT if value is None else f"{number(float(value) / 60)} min"
+
+
 def flops(value: float | None) -> str:
     """Floating-point operations with the decimal prefix that keeps them readable: 3.2e10 is 32.00 GFLOP."""
     if value is None:

@@ -16,7 +16,6 @@ from trnbench.report.index_tables import devices_table, gaps_table, refused_tabl
 from trnbench.report.material import Material, assert_complete, is_checked, is_measured
 from trnbench.report.metric_names import PHASE_WORDS, capitalised, metric_words
 from trnbench.report.names import comparison_page
-from trnbench.report.numerics_pages import NumericsLink
 from trnbench.report.ordering import case_key
 from trnbench.report.plots import PANEL_ROWS
 from trnbench.report.verdicts import (
@@ -27,7 +26,7 @@ from trnbench.report.verdicts import (
     cheaper_tag,
     verdict_tag,
 )
-from trnbench.report.views import Cell, Column, Figure, Table, TableRow
+from trnbench.report.views import Cell, Column, Figure, PageLink, Table, TableRow
 
 if TYPE_CHECKING:
     from trnbench.compare.model import Comparison, Metric
@@ -61,7 +60,8 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     unanswered: list[str]
     nothing: str
     sections: list[Section]
-    numerics: list[NumericsLink]
+    workloads: list[PageLink]
+    numerics: list[PageLink]
     gaps: Table
     runs: Table
     devices: Table
@@ -69,8 +69,8 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     totals: str
 
 
-def build_index(material: Material, numerics: list[NumericsLink]) -> Index:
-    """The front page of the material."""
+def build_index(material: Material, workloads: list[PageLink], numerics: list[PageLink]) -> Index:
+    """The front page of the material, with links to the pages that exist."""
     found = pairs(material.comparisons)
     answered = [pair for pair in found if pair.answered]
     first_axis = next((pair.axis for pair in answered if pair.decided), answered[0].axis if answered else None)
@@ -84,6 +84,7 @@ def build_index(material: Material, numerics: list[NumericsLink]) -> Index:
         unanswered=[unanswered(pair) for pair in found if not pair.answered],
         nothing="" if found else _nothing(material, measured),
         sections=_sections(found),
+        workloads=workloads,
         numerics=numerics,
         gaps=gaps_table(material),
         runs=runs_table(material, "runs-table"),

@@ -11,7 +11,7 @@ from trnbench.compare.model import Comparison
 from trnbench.records.deviations import Deviation
 from trnbench.records.mutation import MutationReport
 from trnbench.records.passport import Passport
-from trnbench.records.schema import Record
+from trnbench.records.schema import Artifact, Record
 from trnbench.report.ordering import natural_key, record_key
 from trnbench.status import Status
 
@@ -22,12 +22,22 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 
 
+class FileBeside(msgspec.Struct, frozen=True, kw_only=True):
+    """A file beside a record: its bytes and its path in the site, or None with the reason in `problem`."""
+
+    artifact: Artifact
+    data: bytes | None
+    target: str = ""
+    problem: str = ""
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A record, the file it came from (relative to the results folder, for print) and that file's bytes."""
+    """A record, the file it came from (relative to the results folder, for print), its bytes, and files beside it."""
 
     record: Record
     path: str
     data: bytes
+    files: list[FileBeside] = []
 
 
 class PassportEntry(msgspec.Struct, frozen=True, kw_only=True):

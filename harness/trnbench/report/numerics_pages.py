@@ -9,6 +9,7 @@ import msgspec
 from trnbench.report.conformance_page import ConformancePage, build_conformance, conformance_sentence
 from trnbench.report.mutants_page import MutantsPage, build_mutants
 from trnbench.report.passports_page import PassportsPage, build_passports
+from trnbench.report.views import PageLink
 
 if TYPE_CHECKING:
     from trnbench.report.material import Material
@@ -22,15 +23,6 @@ TITLES = {
 _SHORT = {CONFORMANCE: "Conformance", PASSPORTS: "Passports", MUTANTS: "Mutants"}
 
 
-class NumericsLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A page that exists: its name in the navigation, its question, and what it says in a sentence."""
-
-    path: str
-    short: str
-    title: str
-    sentence: str
-
-
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
     """The three pages, None where the records give nothing to show, and links to those that exist."""
 
@@ -39,7 +31,7 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
     mutants: MutantsPage | None
 
     @property
-    def links(self) -> list[NumericsLink]:
+    def links(self) -> list[PageLink]:
         """The pages that exist, in the order of the navigation."""
         told = {
             CONFORMANCE: conformance_sentence(self.conformance) if self.conformance else "",
@@ -47,7 +39,7 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
             MUTANTS: f"{self.mutants.headline}." if self.mutants else "",
         }
         return [
-            NumericsLink(path=path, short=_SHORT[path], title=TITLES[path], sentence=sentence)
+            PageLink(path=path, short=_SHORT[path], title=TITLES[path], sentence=sentence)
             for path, sentence in told.items()
             if sentence
         ]

@@ -11,7 +11,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from trnbench import wording
-from trnbench.report.check_counts import TIER_WORDS
 from trnbench.report.comparison_page import build_comparison
 from trnbench.report.conformance_export import conformance_csv, conformance_json, mutants_json
 from trnbench.report.export import comparison_csv, comparison_json
@@ -32,13 +31,19 @@ from trnbench.report.numerics_pages import CONFORMANCE, MUTANTS, PASSPORTS, TITL
 from trnbench.report.passport_names import pairs_worth_comparing
 from trnbench.report.passport_page import build_passport
 from trnbench.report.passport_pair_page import build_passport_pair
+from trnbench.report.reading_page import build_reading
 from trnbench.report.record_page import build_record
 from trnbench.report.run_page import build_run
+from trnbench.report.serving_page import SERVING, SERVING_TITLE
+from trnbench.report.training_page import TRAINING, TRAINING_TITLE
+from trnbench.report.workload_export import serving_csv, serving_json, training_csv, training_json
+from trnbench.report.workload_pages import build_workloads
 from trnbench.status import UsageError
 
 if TYPE_CHECKING:
-    from trnbench.report.numerics_pages import Numerics, NumericsLink
-    from trnbench.report.views import Figure
+    from trnbench.report.numerics_pages import Numerics
+    from trnbench.report.views import Figure, PageLink
+    from trnbench.report.workload_pages import Workloads
 
 _PATH = re.compile(r"[\w .,:+*()-]+(/[\w .,:+*()-]+)+")
 """No character of it means anything in HTML."""
@@ -86,7 +91,7 @@ class Files:
 class Renderer:
     """Renders templates with autoescape always on; a name that a template uses and nobody gave is an error."""
 
-    def __init__(self, material: Material, numerics: list[NumericsLink]) -> None:
+    def __init__(self, material: Material, linked: list[PageLink]) -> None:
         self.files = Files()
         self._environment = Environment(
             loader=PackageLoader("trnbench.report", "templates"),
@@ -100,7 +105,7 @@ class Renderer:
         self._environment.filters["breakable"] = breakable
         self._site = SiteInfo(
             title=material.title,
-            navigation=(_ANSWER, *((page.short, page.path) for page in numerics), _RUNS, _READING),
+            navigation=(_ANSWER, *((page.short, page.path) for page in linked), _RUNS, _READING),
             disclaimer=wording.DISCLAIMER,
             simulated_notice=wording.SIMULATED_NOTICE if material.shows_simulated else "",
         )
@@ -130,13 +135,15 @@ def breakable(text: str) -> str:
 
 def render(material: Material) -> Files:
     """Every file of the site except its manifest."""
-    numerics = build_numerics(material)
-    renderer = Renderer(material, numerics.links)
-    index = build_index(material, numerics.links)
+    numerics, workloads = build_numerics(material), build_workloads(material)
+    renderer = Renderer(material, [*workloads.links, *numerics.links])
+    index = build_index(material, workloads.links, numerics.links)
     renderer.page("index.html.j2", "index.html", material.title, index.lead, index)
     renderer.figures([figure for section in index.sections for group in section.groups for figure in group.figures])
     renderer.page("runs.html.j2", "runs.html", "Runs", "Every run, newest first", runs_table(material, "runs-table"))
-    renderer.page("reading.html.j2", "reading.html", "How to read it", "What the words on these pages mean", TIER_WORDS)
+    words = build_reading()
+    renderer.page("reading.html.j2", "reading.html", "How to read it", "What the words on these pages mean", words)
+    _workloads(renderer, material, workloads)
     _numerics(renderer, material, numerics)
     _comparisons(renderer, material)
     _runs(renderer, material)
@@ -145,6 +152,19 @@ def render(material: Material) -> Files:
     for file in sorted(static.iterdir(), key=lambda file: file.name):
         renderer.files.add(f"static/{file.name}", file.read_bytes())
     return renderer.files
+
+
+def _workloads(renderer: Renderer, material: Material, found: Workloads) -> None:
+    if found.serving is not None:
+        renderer.page("serving.html.j2", SERVING, SERVING_TITLE, found.serving.headline, found.serving)
+        renderer.figures(found.serving.figures)
+        renderer.files.add("serving.csv", serving_csv(material))
+        renderer.files.add("serving.json", serving_json(material))
+    if found.training is not None:
+        renderer.page("training.html.j2", TRAINING, TRAINING_TITLE, found.training.headline, found.training)
+        renderer.figures(found.training.figures)
+        renderer.files.add("training.csv", training_csv(material))
+        renderer.files.add("training.json", training_json(material))
 
 
 def _numerics(renderer: Renderer, material: Material, found: Numerics) -> None:
@@ -199,6 +219,10 @@ def _records(renderer: Renderer, material: Material) -> None:
         page, path = build_record(entry, runs[entry.record.run_id], material), record_page(entry.record)
         status = entry.record.status.value.replace("_", " ")
         renderer.page("record.html.j2", path, page.title, f"{page.title}: {status}", page)
+        renderer.figures(page.figures)
         renderer.files.add(f"records/{file_stem(entry.record.record_id)}.json", entry.data)
+        for beside in entry.files:
+            if beside.data is not None:
+                renderer.files.add(beside.target, beside.data)
         shown.append(path)
     assert_complete(len(material.entries), [len(set(shown))], "pages of records")

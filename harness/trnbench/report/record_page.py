@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.case import SERVING_PHASES
 from trnbench.compare.metrics import METRICS, ImpossibleValueError, headline_metric, metric_values, mfu
 from trnbench.report.check_counts import count_words, tally
 from trnbench.report.check_tables import checks_table
@@ -21,8 +22,10 @@ from trnbench.report.record_tables import (
     unknown_table,
     warmup_table,
 )
+from trnbench.report.serving_section import ServingSection, serving_section
+from trnbench.report.training_section import TrainingSection, training_section
 from trnbench.report.verdicts import status_tag, verdict_tag
-from trnbench.report.views import Cell, Column, Fact, Table, TableRow, Tag
+from trnbench.report.views import Cell, Column, Fact, Figure, Table, TableRow, Tag
 
 if TYPE_CHECKING:
     from trnbench.case import Case
@@ -48,11 +51,19 @@ class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
     environment: Table
     unknown: Table
     artifacts: Table
+    serving: ServingSection | None
+    training: TrainingSection | None
     comparisons: Table
     alone: list[str]
     command: str
     file: Cell
     stored_as: str
+
+    @property
+    def figures(self) -> list[Figure]:
+        """All its figures."""
+        sections = (self.serving, self.training)
+        return [section.figure for section in sections if section is not None and section.figure is not None]
 
 
 def build_record(entry: Entry, run: Run, material: Material) -> RecordPage:
@@ -74,7 +85,9 @@ def build_record(entry: Entry, run: Run, material: Material) -> RecordPage:
         device=_device(record),
         environment=environment_table(record),
         unknown=unknown_table(record),
-        artifacts=artifacts_table(record),
+        artifacts=artifacts_table(entry),
+        serving=serving_section(record),
+        training=training_section(record),
         comparisons=_comparisons(record, material),
         alone=material.alone.get(record.record_id, []),
         command=rerun_command(record),
@@ -89,6 +102,7 @@ def case_facts(case: Case) -> list[Fact]:
         ("Suite", case.suite),
         ("Workload", case.workload),
         ("Phase", case.phase),
+        *([("Scenario", case.scenario.replace("_", " ")), ("Profile", case.profile)] if case.scenario else []),
         ("Precision", case.precision),
         ("Mode", case.mode),
         *_sizes(case),
@@ -102,6 +116,14 @@ def case_facts(case: Case) -> list[Fact]:
 
 def _sizes(case: Case) -> list[tuple[str, str]]:
     """Shapes; checks of formats and operators have their own each, and no cache matters to what is not timed."""
+    if case.phase in SERVING_PHASES:
+        at_once = "decoded at once" if case.phase == "serving" else "of one prefill, at most"
+        longest = [("Longest answer", count(case.new_tokens, "token"))] if case.new_tokens else []
+        return [
+            ("Batch", f"{count(case.batch, 'sequence')} {at_once}"),
+            ("Longest prompt", count(case.sequence, "token")),
+            *longest,
+        ]
     sizes = [
         ("Batch", f"{count(case.batch, 'sequence')}, micro-batch {case.micro_batch:,}"),
         ("Sequence", count(case.sequence, "token")),

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trnbench.report.format import number, seconds
+from trnbench.report.format import byte_size, number, seconds
 from trnbench.report.material import UNKNOWN
+from trnbench.report.metric_names import capitalised, round_words
 from trnbench.report.ordering import natural_key
 from trnbench.report.views import Cell, Column, Table, TableRow
 
 if TYPE_CHECKING:
     from trnbench.records.schema import Record
+    from trnbench.report.material import Entry
 
 
 def rounds_table(record: Record) -> Table:
-    """Every timed round."""
+    """Every timed round; the rounds of a served case are in LoadGen's own metric."""
+    words = round_words(record.case)
     rounds = record.measurement.rounds if record.measurement else []
     units = sorted({unit for one in rounds for unit in one.items})
     return Table(
         id="rounds-table",
-        caption="Every timed round",
+        caption="Every timed round" if words == "duration" else f"Every round, in seconds: {words}",
         columns=[
             Column("Round", "name"),
-            Column("Duration", "n"),
+            Column(capitalised(words), "n"),
             *(Column(unit.replace("_", " ").capitalize(), "n") for unit in units),
             Column("Compiles", "n"),
             Column("Fallbacks", "n"),
@@ -101,11 +104,28 @@ def unknown_table(record: Record) -> Table:
     )
 
 
-def artifacts_table(record: Record) -> Table:
-    """Files stored beside the record."""
+def artifacts_table(entry: Entry) -> Table:
+    """Files stored beside the record, linked where they still are what was stored."""
     return Table(
         id="artifacts-table",
         caption="Files beside the record",
-        columns=[Column("Name", "name"), Column("Path", "name"), Column("SHA-256", "name")],
-        rows=[TableRow([Cell(one.name), Cell(one.path), Cell(one.sha256)]) for one in record.artifacts],
+        columns=[
+            Column("Name", "name"),
+            Column("Size", "n"),
+            Column("Path", "name", "beside the record"),
+            Column("SHA-256", "name"),
+            Column("Missing", "reason"),
+        ],
+        rows=[
+            TableRow(
+                [
+                    Cell(one.artifact.name, one.target),
+                    Cell(byte_size(len(one.data)) if one.data is not None else "n/a"),
+                    Cell(one.artifact.path),
+                    Cell(one.artifact.sha256),
+                    Cell(one.problem),
+                ]
+            )
+            for one in entry.files
+        ],
     )

@@ -13,6 +13,7 @@ from trnbench.report.check_counts import count_words, record_tag, tally
 from trnbench.report.figures import cases_figure, quartiles, round_seconds
 from trnbench.report.format import byte_size, number, percent, seconds, utc
 from trnbench.report.material import UNKNOWN, Material, Run, assert_complete
+from trnbench.report.metric_names import round_words
 from trnbench.report.names import record_page
 from trnbench.report.ordering import case_key, record_key
 from trnbench.report.verdicts import checks_words, status_tag
@@ -134,7 +135,9 @@ def _row(run: Run, record: Record, material: Material) -> TableRow:
             Cell(record.case.id, page, note=record.reason),
             Cell(tag=status_tag(record.status)),
             _result(record),
-            Cell(seconds(statistics.median(timed)), page + "#rounds", _spread(timed)) if timed else Cell("n/a"),
+            Cell(seconds(statistics.median(timed)), page + "#rounds", _round_note(record, timed))
+            if timed
+            else Cell("n/a"),
             Cell(seconds(sum(step.seconds for step in measured.warmup)), note=seconds(measured.compile.seconds))
             if measured
             else Cell("n/a"),
@@ -153,6 +156,12 @@ def _result(record: Record) -> Cell:
     if value is None:
         return Cell("n/a")
     return Cell(number(value), record_page(record) + "#values", note=METRICS[metric.name].unit)
+
+
+def _round_note(record: Record, timed: list[float]) -> str:
+    """The spread of the rounds and, where they are no durations of steps, what they are."""
+    words = round_words(record.case)
+    return "; ".join(filter(None, (_spread(timed), "" if words == "duration" else words)))
 
 
 def _spread(timed: list[float]) -> str:

@@ -11,7 +11,7 @@ from trnbench.catalog.prices import PriceTable
 from trnbench.compare.engine import CompareResult, compare_all
 from trnbench.records.store import Store
 from trnbench.report.answers import AXES
-from trnbench.report.beside import gather_deviations, gather_mutation, gather_passports, refuse
+from trnbench.report.beside import gather_deviations, gather_files, gather_mutation, gather_passports, refuse
 from trnbench.report.format import instant
 from trnbench.report.material import Entry, Material, relative
 from trnbench.report.ordering import record_key
@@ -31,8 +31,8 @@ TITLE = "Trainium and GPUs, compared"
 class SiteSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a build did. `records_in` were read; those not shown are simulated ones that were not asked for.
 
-    `rejected` counts files that could not be read as records, passports or a mutation report; the site lists each with
-    its reason.
+    `rejected` counts files that could not be read as records, passports or a mutation report, and files beside records
+    that are gone or changed; the site lists each with its reason.
     """
 
     records_in: int
@@ -91,16 +91,19 @@ def gather(
 ) -> Material:
     """Load the store and what lies beside it, leave out what is simulated unless allowed, compare along every axis."""
     loaded = Store(results).load()
-    entries = [
-        Entry(record=one.record, path=relative(one.path, results), data=one.path.read_bytes())
-        for one in loaded.records
-        if allow_simulated or not one.record.simulated
-    ]
+    entries, lost = [], []
+    for one in loaded.records:
+        if allow_simulated or not one.record.simulated:
+            beside, missing = gather_files(one, results)
+            path = relative(one.path, results)
+            entries.append(Entry(record=one.record, path=path, data=one.path.read_bytes(), files=beside))
+            lost += missing
     entries.sort(key=lambda entry: record_key(entry.record))
     compared = _compare([entry.record for entry in entries], prices, allow_simulated)
     passports = gather_passports(results, allow_simulated=allow_simulated)
     mutation, broken = gather_mutation(results)
-    refused = [*(refuse(one.path, one.reason, results) for one in loaded.rejected), *passports.refused, *broken]
+    rejected = [refuse(one.path, one.reason, results) for one in loaded.rejected]
+    refused = [*rejected, *lost, *passports.refused, *broken]
     alone: dict[str, list[str]] = {}
     for result in compared:
         for record, reason in result.not_compared:

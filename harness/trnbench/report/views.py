@@ -91,6 +91,15 @@ class GroupedTable(msgspec.Struct, frozen=True, kw_only=True):
         return [row for group in self.groups for row in group.rows]
 
 
+class PageLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A page that exists: its name in the navigation, its question, and what it says in a sentence."""
+
+    path: str
+    short: str
+    title: str
+    sentence: str
+
+
 class Fact(msgspec.Struct, frozen=True):
     """One line of a list of facts."""
 
