@@ -75,8 +75,8 @@ def _slow_starts(finished: Mapping[int, Finished]) -> list[str]:
 
 def _long_starts(finished: Mapping[int, Finished]) -> list[str]:
     return [
-        f"the initialisation of run {number} took {one.run.init_seconds / 60:.1f} min: within the open division's "
-        f"{INIT_MINUTES} min, above the closed division's {STRICT_INIT_MINUTES}"
+        f"the initialisation of run {number} took {one.run.init_seconds / 60:.1f} min: above the closed division's "
+        f"{STRICT_INIT_MINUTES} min, within the open one's {INIT_MINUTES}"
         for number, one in finished.items()
         if one.run.init_seconds >= STRICT_INIT_MINUTES * 60
     ]

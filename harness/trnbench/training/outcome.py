@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trnbench.records.schema import Memory, Round, TrainingRun
 from trnbench.status import CaseError, Status
@@ -74,8 +74,7 @@ def check_steps(run: Run) -> None:
 def as_stored(run: Run, final_state: str | None = None) -> TrainingRun | None:
     """The run as a record keeps it, also one that broke; None where its target was never known.
 
-    Of the losses, one in every `loss_every` steps is kept, that of the first step included. `final_state` is the
-    fingerprint of the trained parameters.
+    `final_state` is the fingerprint of the trained parameters.
     """
     if run.target is None:
         return None
@@ -84,7 +83,7 @@ def as_stored(run: Run, final_state: str | None = None) -> TrainingRun | None:
     learning |= {"checkpoints": progress.checkpoints, "checkpoint_seconds": progress.checkpoint_seconds}
     if final_state is not None:
         learning["final_parameters"] = final_state
-    every = max(1, math.ceil(len(progress.losses) / MOST_LOSSES))
+    kept = thinned(progress.losses)
     return TrainingRun(
         seed=run.seed,
         converged=run.converged,
@@ -97,10 +96,23 @@ def as_stored(run: Run, final_state: str | None = None) -> TrainingRun | None:
         target=run.target,
         floor=setting.data.floor,
         evaluations=list(progress.evaluations),
-        losses=progress.losses[::every],
-        loss_every=every,
+        losses=kept.losses,
+        loss_every=kept.every,
         learning=learning,
     )
+
+
+class Thinned(NamedTuple):
+    """One loss in every `every` steps, that of the first step included."""
+
+    losses: list[float]
+    every: int
+
+
+def thinned(losses: list[float]) -> Thinned:
+    """At most `MOST_LOSSES` of the losses of all steps, evenly apart."""
+    every = max(1, math.ceil(len(losses) / MOST_LOSSES))
+    return Thinned(losses[::every], every)
 
 
 def _data_facts(data: Data) -> dict[str, Scalar]:

@@ -118,8 +118,9 @@ class Run:
 
         backend, clock = self.setting.backend, self.setting.clock
         start = clock()
-        # Every run compiles anew, as in a process of its own; what the last one compiled would also keep its model.
-        torch.compiler.reset()
+        if self.setting.case.mode == "compiled":
+            # Every run compiles anew, as in a process of its own; what the last one compiled would also keep its model.
+            torch.compiler.reset()
         before = backend.counters()
         self._waits.start()
         self.learner = Learner(
