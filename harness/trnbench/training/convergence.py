@@ -30,6 +30,7 @@ import msgspec
 from scipy.special import stdtrit
 
 from trnbench.records.schema import Check
+from trnbench.status import UsageError
 from trnbench.training.points import Point, samples_to_target
 from trnbench.training.reference import Reference, find_reference
 
@@ -79,11 +80,14 @@ def convergence_checks(case: Case, runs: Sequence[TrainingRun], folder: Path | N
     """Two checks of `runs` against the reference points in `folder`; "not checked" and why where there are none.
 
     Precision and mode of the case do not matter, its version does: the reference is fp32 and everything is held
-    against it. Raises `UsageError` for a file of points that is not valid.
+    against it. A file of points that is not valid is a reason as well: the runs cost more than the file.
     """
     if folder is None:
         return _not_checked("no folder of reference convergence points was given")
-    reference = find_reference(folder, case)
+    try:
+        reference = find_reference(folder, case)
+    except UsageError as error:
+        return _not_checked(str(error))
     if isinstance(reference, str):
         return _not_checked(reference)
     return judge(reference, runs)
