@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from trnbench.serving.settings import Test
 from trnbench.serving.system import Completion, FirstToken, Request, Step
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Sequence
 
 SAMPLES = 12
@@ -92,8 +92,10 @@ class Children(list[subprocess.Popen[bytes]]):
     """Processes that were started, in order."""
 
     def signal_last(self, number: signal.Signals) -> None:
-        """Send a signal that the process cannot have seen coming."""
+        """Send a signal that the process cannot have seen coming; wait until it stands still where that is asked."""
         os.kill(self[-1].pid, number)
+        if number == signal.SIGSTOP:
+            os.waitpid(self[-1].pid, os.WUNTRACED)
 
     def all_gone(self) -> bool:
         """Whether every one has ended and been waited for."""

@@ -67,6 +67,7 @@ def test_an_exception_in_the_system_passes_on_unchanged(tmp_path: Path, children
 
     class Raising(AtSecondStep):
         def second(self) -> Step:
+            children.signal_last(signal.SIGSTOP)  # Such a child does not end by itself.
             raise boom
 
     with pytest.raises(BrokenPipeError) as caught:
@@ -298,7 +299,7 @@ def test_the_child_follows_its_parents_death(tmp_path: Path) -> None:
         import os, pathlib, signal, sys, time
         sys.path.insert(0, sys.argv[1])
         import subprocess
-        from loadgen_world import Echo, server
+        from loadgen_world import Echo, single_stream
         from trnbench.serving.link import run_loadgen
 
         start = subprocess.Popen.__init__
@@ -311,7 +312,7 @@ def test_the_child_follows_its_parents_death(tmp_path: Path) -> None:
             def step(self):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        run_loadgen(server(), Dying(), folder=pathlib.Path(sys.argv[2]), timeout=60)
+        run_loadgen(single_stream(), Dying(), folder=pathlib.Path(sys.argv[2]), timeout=60)
     """
     here = str(Path(__file__).parent)
     done = subprocess.run(

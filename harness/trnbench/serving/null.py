@@ -27,7 +27,7 @@ PROBE_QUERIES = 459
 
 PROBE_SECONDS = 5.0
 LARGEST_SHARE = 0.05
-"""Of the latency limit that the probe's p99 may take (DESIGN, section 11: design rule of the serving tests)."""
+"""Of the latency limit that the probe's p99 may take: ours."""
 
 
 class NullSystem:
