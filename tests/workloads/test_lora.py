@@ -55,7 +55,7 @@ def test_an_adapted_model_starts_as_the_model_it_was(tiny: Preset, precision: st
 
 
 def test_only_adapters_have_gradients_and_they_are_wide(tiny: Preset) -> None:
-    model = built(tiny, "bf16")
+    model = build_model(tiny, "bf16", CPU, 0, positions=12)
     frozen = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     parameters = adapt(model, 4, 8.0, 1)
     assert [p for p in model.parameters() if p.requires_grad] == parameters

@@ -32,13 +32,13 @@ _INITIAL_BOUND = 1 / 32
 
 
 class AdaptedLinear(nn.Module):
-    """x [..., in] -> W x + alpha / rank * B A x [..., out] in x's dtype; W is frozen, A and B are `dtype` masters."""
+    """x [..., in] -> W x + alpha / rank * B A x [..., out] in x's dtype; A and B are `dtype` masters."""
 
     def __init__(self, base: Linear, rank: int, alpha: float, dtype: torch.dtype) -> None:
         super().__init__()
         outputs, inputs = base.weight.shape
         device = base.weight.device
-        self.base = base.requires_grad_(False)
+        self.base = base
         self.scale = alpha / rank
         self.a = nn.Parameter(torch.empty(rank, inputs, dtype=dtype, device=device))
         self.b = nn.Parameter(torch.zeros(outputs, rank, dtype=dtype, device=device))
