@@ -37,8 +37,8 @@ _ALL = (
         decay_steps=1000,
         seeds=3,
     ),
-    # Tries the phase everywhere and measures little: behind a frozen random head that is tied to the embedding, what can
-    # be learnt soon is which tokens the source uses, worth 1.2 of 8.3 nats; the target asks for nearly all of that.
+    # Tries the phase everywhere and measures little: behind a frozen random head that is tied to the embedding, what
+    # can be learnt soon is which tokens the source uses, worth 1.2 of 8.3 nats; the target asks for nearly all of that.
     Recipe(
         preset="nano",
         phase="finetune_lora",
