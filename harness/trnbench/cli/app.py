@@ -9,12 +9,15 @@ import typer
 
 from trnbench.cli.booleans import StrictCommand
 from trnbench.cli.comparing import compare
+from trnbench.cli.exporting import export
 from trnbench.cli.looking import doctor, schema
 from trnbench.cli.mutants import mutants
 from trnbench.cli.passports import passport
 from trnbench.cli.pricing import prices
+from trnbench.cli.reference import reference
 from trnbench.cli.reporting import report
 from trnbench.cli.running import list_cases, run
+from trnbench.cli.training_log import training_log
 from trnbench.status import ExitCode, TrnBenchError
 
 if TYPE_CHECKING:
@@ -39,6 +42,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "schema": schema,
     "passport": passport,
     "mutants": mutants,
+    "reference": reference,
+    "training-log": training_log,
+    "export": export,
     "prices": prices,
 }
 for name, command in COMMANDS.items():

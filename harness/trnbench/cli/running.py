@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
-from trnbench.runner.options import DEFAULT_TIMEOUT_SECONDS, RunOptions, deviations_beside
+from trnbench.runner.options import RunOptions, deviations_beside
 from trnbench.status import ExitCode, NothingMeasured
 
 BackendOption = Annotated[str, typer.Option("--backend", help="How PyTorch reaches the device; see `trnbench doctor`.")]
 SuitesOption = Annotated[Path, typer.Option("--suites", help="Folder or file that declares the cases.")]
 TierOption = Annotated[str | None, typer.Option("--tier", help="Only cases of this tier: smoke, single, node, fleet.")]
-SuiteOption = Annotated[str | None, typer.Option("--suite", help="Only cases of this suite: decoder, conformance.")]
+SuiteOption = Annotated[
+    str | None, typer.Option("--suite", help="Only cases of this suite: decoder, serving, training, conformance.")
+]
 SelectOption = Annotated[
     str | None,
     typer.Option("--select", "-k", help="Only cases whose name matches: a part of it, or a pytest -k expression."),
@@ -35,8 +37,9 @@ def run(
     ] = None,
     select: SelectOption = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds after which a case is ended.")
-    ] = DEFAULT_TIMEOUT_SECONDS,
+        float | None,
+        typer.Option("--timeout", help="Seconds after which a case is ended (default: an hour; a day for long ones)."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume/--no-resume", help="Finish the newest run of this machine and code.")
     ] = False,
@@ -52,6 +55,12 @@ def run(
     ] = True,
     deviations: Annotated[
         Path | None, typer.Option("--deviations", help="Known deviations (default: those of the conformance suite).")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", help="Train to quality on this instead of the case's own: source, a text file, hf:NAME."
+        ),
     ] = None,
     ci: Annotated[
         bool, typer.Option("--ci/--no-ci", help="Do not start where the price to store is older than the limit.")
@@ -80,6 +89,7 @@ def run(
         region=region,
         baseline=compare,
         conformance=conformance,
+        data=data,
         ci=ci,
     )
     reporter = reporter_for(Console())

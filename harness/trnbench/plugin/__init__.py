@@ -173,7 +173,7 @@ def _measure_item(request: pytest.FixtureRequest, benchmark: BenchmarkFixture, c
         pytest.fail(str(wrong), pytrace=False)
     marker = request.node.get_closest_marker("benchmark")
     clock = marker.kwargs.get("timer", time.perf_counter) if marker else time.perf_counter
-    ended = _run(session, case, measuring(benchmark, rounds, clock))
+    ended = _run(session, case, measuring(case, benchmark, rounds, clock))
     benchmark.extra_info.update(case=case.id, status=ended.record.status.value, record=ended.path.name)
     # pytest-benchmark keeps the row of a test that fails after its rounds; one marked so is left out of its files.
     benchmark.has_error = ended.record.status is not Status.OK

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from trnbench.backends.select import backend_class
-from trnbench.case import CHECK_PHASES, Case
+from trnbench.case import CHECK_PHASES, QUALITY_PHASES, SERVING_PHASES, Case
 from trnbench.conformance.cases import conformance_version
 from trnbench.status import TrnBenchError, UsageError
+from trnbench.workloads.quality_version import quality_version
 from trnbench.workloads.version import workload_version
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def marked_cases(node: pytest.Item) -> dict[str, Case]:
         wrong = "measure" if case.checks_only else "conform"
         if wrong in getattr(node, "fixturenames", ()):
             raise UsageError(f"case {case.id} of phase {case.phase} cannot use the fixture `{wrong}`")
-        stamped = msgspec.structs.replace(case, version=_version(case.phase, case.workload))
+        stamped = msgspec.structs.replace(case, version=_version(case.phase, case.workload, _data(node, case)))
         if stamped.id in found:
             raise UsageError(f"declares case {stamped.id} twice")
         found[stamped.id] = stamped
@@ -99,6 +101,25 @@ def write_list(items: list[pytest.Item], file: Path) -> None:
         raise UsageError(f"cannot write the list of cases to {file}: {error.strerror}") from None
 
 
+def _data(node: pytest.Item, case: Case) -> str:
+    """What a case is trained on where the session names other data than its own; a file by its content."""
+    spec: str | None = node.config.getoption("--data")
+    if spec is None or case.phase not in QUALITY_PHASES:
+        return ""
+    path = node.config.invocation_params.dir / spec
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else spec
+
+
 @functools.cache
-def _version(phase: str, workload: str) -> str:
-    return conformance_version(phase, workload) if phase in CHECK_PHASES else workload_version(workload)
+def _version(phase: str, workload: str, data: str) -> str:
+    """The hash of what decides what is computed or asked. Other data than a case's own make it another case."""
+    if phase in CHECK_PHASES:
+        return conformance_version(phase, workload)
+    if phase in SERVING_PHASES:
+        from trnbench.serving.version import serving_version
+
+        return serving_version(workload)
+    if phase in QUALITY_PHASES:
+        version = quality_version(workload, phase)
+        return hashlib.sha256(f"{version} {data}".encode()).hexdigest()[:16] if data else version
+    return workload_version(workload)

@@ -20,6 +20,10 @@ from trnbench.records.deviations import Deviation, load_deviations
 from trnbench.records.ids import new_id
 from trnbench.status import TrnBenchError, UsageError
 
+NAMED_DATA = ("source", "shipped")
+HUB = "hf:"
+"""What `--data` may name beside a file, as `workloads.text` understands it; importing that would import torch."""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks for; `backend` None means that nothing is measured in this session."""
@@ -35,6 +39,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     conformance: bool
     deviations: list[Deviation]
     seeds: int
+    data: str | None
+    """What to train to quality on instead of the case's own data."""
+
+    references: Path
+    """Folder of the reference convergence points that belongs to the suites."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -49,6 +58,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--instance-type", metavar="TYPE", help="the cloud instance this runs on, for its price")
     group.addoption("--region", metavar="NAME", help="the region this runs in, for its price")
     group.addoption("--seeds", metavar="N", help="seeds of every random input of an operator check (default: 1)")
+    group.addoption("--data", metavar="SPEC", help="train to quality on this: source, a text file, or hf:NAME")
     group.addoption("--deviations", metavar="DIR", help="folder of known deviations, one TOML file a backend")
     group.addoption("--no-conformance", action="store_true", help="measure only; records then say 'not checked'")
 
@@ -73,6 +83,8 @@ def read_settings(config: pytest.Config) -> Settings:
         conformance=not config.getoption("--no-conformance"),
         deviations=load_deviations(here / listed, backend) if listed and backend else [],
         seeds=_seeds(config.getoption("--seeds")),
+        data=_data(config.getoption("--data"), here),
+        references=_references(config.rootpath),
     )
     if settings.backend is not None:
         _check_backend(config, settings.backend)
@@ -99,6 +111,23 @@ def _seeds(text: str | None) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"--seeds is {text!r}; it must be a whole number of at least 1")
     return int(text)
+
+
+def _data(text: str | None, here: Path) -> str | None:
+    """A file is named from the folder that the command was given in."""
+    if text is None or text in NAMED_DATA or text.startswith(HUB):
+        return text
+    if not (here / text).is_file():
+        raise UsageError(
+            f"--data {text}: there is no such file; it takes {', '.join(NAMED_DATA)}, a file, or {HUB}NAME"
+        )
+    return str(here / text)
+
+
+def _references(root: Path) -> Path:
+    """The root is the suites' own folder under the driver, and their checkout under plain pytest."""
+    inside = root / "suites" / "training" / "reference"
+    return inside if inside.is_dir() else root / "training" / "reference"
 
 
 def _check_backend(config: pytest.Config, name: str) -> None:

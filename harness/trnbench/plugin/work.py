@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import datetime
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
+from trnbench.case import QUALITY_PHASES, SERVING_PHASES
 from trnbench.measure.rounds import measure_program
-from trnbench.records.measured import Measured
 from trnbench.records.deviations import apply_deviations
+from trnbench.records.measured import Measured
 from trnbench.records.schema import FAILED
 from trnbench.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
     from trnbench.backends.base import Backend
-    from trnbench.case import Case
+    from trnbench.case import Case, Phase
     from trnbench.device import Scalar
     from trnbench.plugin.options import Settings
     from trnbench.records.deviations import Deviation
     from trnbench.records.schema import Check, Measurement
+
+INTERRUPTED = ".interrupted"
+"""Folder of a store that holds what an interrupted training resumes from; none of its files is a record."""
 
 
 class Attempt:
@@ -46,6 +55,7 @@ class Attempt:
     def keep(self, measured: Measured) -> None:
         """Take over rounds and the judgement on them."""
         self.measurement, self.unknown = measured.measurement, dict(measured.unknown)
+        self.files, self.conformance = dict(measured.files), list(measured.checks)
         self.end(measured.status, measured.reason)
 
 
@@ -55,26 +65,92 @@ class Work(Protocol):
     def __call__(self, attempt: Attempt, backend: Backend, case: Case, settings: Settings) -> None: ...
 
 
-def measuring(benchmark: BenchmarkFixture, rounds: int, clock: Callable[[], float]) -> Work:
-    """Work that times the case's rounds, then checks what it computes outside of them."""
+def measuring(case: Case, benchmark: BenchmarkFixture, rounds: int, clock: Callable[[], float]) -> Work:
+    """Work that measures the case as its phase is measured, then checks what it computes, outside of the timing."""
+    if case.phase in SERVING_PHASES:
+        measure = _serve(benchmark, rounds, clock)
+    elif case.phase in QUALITY_PHASES:
+        measure = _train_to_quality(benchmark, rounds, clock)
+    else:
+        measure = _time_steps(benchmark, rounds, clock)
 
     def work(attempt: Attempt, backend: Backend, case: Case, settings: Settings) -> None:
-        from trnbench.workloads.steps import build
-
         with backend.numerics(case.precision) as switches:
             attempt.switches = dict(switches)
-            # The program's weights and optimizer state go when this block ends: conformance needs the room.
-            program = build(case, backend.device, backend.compile)
-            attempt.keep(measure_program(backend, program, benchmark, case=case, rounds=rounds, clock=clock))
-            del program
-        if settings.conformance and attempt.status is Status.OK:
+            attempt.keep(measure(backend, case, settings))
+        if not settings.conformance:
+            attempt.conformance = []
+        elif attempt.status is Status.OK:
             from trnbench.conformance.model.check import check_case
 
             with backend.numerics(case.precision):
-                checks = check_case(case, backend)
-            _judge(attempt, checks, backend, case, settings.deviations)
+                checks = check_case(checked_as(case), backend)
+            _judge(attempt, [*attempt.conformance, *checks], backend, case, settings.deviations)
 
     return work
+
+
+Measure = Callable[["Backend", "Case", "Settings"], Measured]
+"""Measures a case on an open backend whose numerics switches are set."""
+
+
+def _time_steps(benchmark: BenchmarkFixture, rounds: int, clock: Callable[[], float]) -> Measure:
+    """Rounds of one step each."""
+
+    def measure(backend: Backend, case: Case, settings: Settings) -> Measured:
+        from trnbench.workloads.steps import build
+
+        del settings
+        # The program's weights and optimizer state go when this returns: conformance needs the room.
+        program = build(case, backend.device, backend.compile)
+        return measure_program(backend, program, benchmark, case=case, rounds=rounds, clock=clock)
+
+    return measure
+
+
+def _serve(benchmark: BenchmarkFixture, rounds: int, clock: Callable[[], float]) -> Measure:
+    """Rounds of one LoadGen test each; LoadGen writes its logs into a folder that lasts as long."""
+
+    def measure(backend: Backend, case: Case, settings: Settings) -> Measured:
+        from trnbench.serving.measure import measure_serving
+
+        del settings
+        with tempfile.TemporaryDirectory(prefix="trnbench-") as folder:
+            return measure_serving(backend, benchmark, case=case, rounds=rounds, clock=clock, folder=Path(folder))
+
+    return measure
+
+
+def _train_to_quality(benchmark: BenchmarkFixture, rounds: int, clock: Callable[[], float]) -> Measure:
+    """Rounds of one run to the target each, from a seed of its own."""
+
+    def measure(backend: Backend, case: Case, settings: Settings) -> Measured:
+        from trnbench.training.measure import measure_quality
+
+        return measure_quality(
+            backend,
+            benchmark,
+            case=case,
+            runs=rounds,
+            clock=clock,
+            state=settings.results / INTERRUPTED / f"{case.id}-{case.version}",
+            data=settings.data,
+            references=settings.references,
+        )
+
+    return measure
+
+
+def checked_as(case: Case) -> Case:
+    """The step whose numbers prove those of `case`: its own, or the one that serving or training is made of."""
+    proof: dict[str, Phase] = {
+        "serving": "decode",
+        "scoring": "prefill",
+        "pretrain": "train_step",
+        "finetune_lora": "train_step",
+    }
+    phase = proof.get(case.phase)
+    return case if phase is None else msgspec.structs.replace(case, phase=phase, scenario="", profile="")
 
 
 def checking() -> Work:

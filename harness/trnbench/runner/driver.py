@@ -148,9 +148,10 @@ def _run_case(
     absent = backend_class(options.backend).no_such_mode(item.case.mode)
     if absent is not None:
         return ledger.write(Outcome(Status.UNSUPPORTED, absent))
-    child = run_child(_case_command(options, item, run_id), timeout=options.timeout, stop=stop)
+    timeout = options.timeout_of(item.case)
+    child = run_child(_case_command(options, item, run_id), timeout=timeout, stop=stop)
     written = ledger.written_by_child()
-    return written if written is not None else ledger.write(judge(child, options.timeout))
+    return written if written is not None else ledger.write(judge(child, timeout))
 
 
 def _case_command(options: RunOptions, item: Listed, run_id: str) -> list[str]:
@@ -172,6 +173,8 @@ def _case_command(options: RunOptions, item: Listed, run_id: str) -> list[str]:
         command += ["--region", options.region]
     if options.deviations is not None:
         command += ["--deviations", str(options.deviations.absolute())]
+    if options.data is not None:
+        command += ["--data", options.data]
     if not options.conformance:
         command.append("--no-conformance")
     return command

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from trnbench.case import TIERS
+from trnbench.case import QUALITY_PHASES, TIERS, Case
 from trnbench.status import UsageError
 from trnbench.wording import nearest
 
@@ -16,8 +16,13 @@ DEFAULT_TIMEOUT_SECONDS = 3600.0
 """Generous on purpose: a first compilation for an accelerator may take most of an hour."""
 
 
+LONG_TIMEOUT_SECONDS = 24 * 3600.0
+"""Of cases whose own rules ask for hours: every LoadGen test of the full profile alone lasts at least ten minutes."""
+
+
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """One `trnbench run`. `rounds` None means the plugin's own default; `timeout` is in seconds per case."""
+    """One `trnbench run`. `rounds` None means the plugin's own default; `timeout` is in seconds per case, None
+    means what suits the case."""
 
     backend: str
     suites: Path = Path("suites")
@@ -29,13 +34,21 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     suite: str | None = None
     select: str | None = None
     deviations: Path | None = None
-    timeout: float = DEFAULT_TIMEOUT_SECONDS
+    timeout: float | None = None
     resume: bool = False
     instance_type: str | None = None
     region: str | None = None
     baseline: Path | None = None
     conformance: bool = True
+    data: str | None = None
     ci: bool = False
+
+    def timeout_of(self, case: Case) -> float:
+        """Seconds after which this case is ended."""
+        if self.timeout is not None:
+            return self.timeout
+        long = case.profile == "full" or (case.phase in QUALITY_PHASES and case.tier != "smoke")
+        return LONG_TIMEOUT_SECONDS if long else DEFAULT_TIMEOUT_SECONDS
 
 
 def check_options(options: RunOptions) -> None:
@@ -44,7 +57,7 @@ def check_options(options: RunOptions) -> None:
     for name, value in (("--rounds", options.rounds), ("--runs", options.runs), ("--seeds", options.seeds)):
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; it must be at least 1")
-    if not options.timeout > 0:
+    if options.timeout is not None and not options.timeout > 0:
         raise UsageError(f"--timeout is {options.timeout:g}; it must be a positive number of seconds")
     if options.resume and options.runs > 1:
         raise UsageError("--resume continues one run and cannot be combined with --runs; leave one of them out")
