@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loadgen_world import Echo, single_stream
 
+from trnbench.records.schema import LEAST_COUNT
 from trnbench.serving.early_stopping import estimate, misses_allowed, queries_needed, supported
 from trnbench.serving.link import run_loadgen
 from trnbench.serving.profiles import profile
@@ -93,3 +94,9 @@ def test_loadgens_estimate_is_ours(tmp_path: Path) -> None:
     assert slowest
     assert result.metric == pytest.approx(int(slowest[1]) / 1e9)
     assert estimate(list(range(64)), 0.9) == 63
+
+
+def test_percentiles_are_shown_from_as_many_samples_as_early_stopping_asks_for() -> None:
+    misses = {"90": 1, "95": 1, "99": 0, "99.9": 0}
+    needed = {key: queries_needed(float(key) / 100, allowed) for key, allowed in misses.items()}
+    assert {"50": 1, **needed} == LEAST_COUNT

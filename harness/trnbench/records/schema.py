@@ -92,8 +92,9 @@ class Latencies(Stored, frozen=True, kw_only=True):
     percentiles: dict[str, float]
 
 
-LEAST_COUNT: dict[str, int] = {"50": 1, "90": 64, "95": 128, "99": 459, "99.9": 4600}
-"""So many samples carry a percentile: from 90 up, what LoadGen's early stopping asks for at 99 % confidence."""
+LEAST_COUNT: dict[str, int] = {"50": 1, "90": 64, "95": 130, "99": 459, "99.9": 4603}
+"""So many samples carry a percentile: what early stopping asks for at 99 % confidence, with one miss up to the 95th and
+with none above (`serving.early_stopping.queries_needed`)."""
 
 Purpose = Literal["probe", "calibration", "accuracy", "search", "point", "round"]
 
