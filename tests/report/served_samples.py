@@ -221,7 +221,7 @@ def workload_outcomes() -> list[Record]:
             changes = {"backend": backend, "run": f"2026111{night}-{backend}"}
             started = START + timedelta(days=8 + night, hours=backend == "xla")
             cases = [served_case(), quality_case()]
-            if night == 2:
+            if night == 2 and backend == "cpu":
                 cases += [served_case("offline"), served_case("single_stream"), served_case("interactive")]
                 cases += [served_case(one, "scoring") for one in ("multi_stream", "server")]
             for minute, case in enumerate(cases):

@@ -11,7 +11,7 @@ from trnbench.records.mutation import MUTATION_FILE, read_mutation_report
 from trnbench.records.passport import PassportStore
 from trnbench.records.rules import RecordError
 from trnbench.records.store import read_artifact
-from trnbench.report.material import FileBeside, PassportEntry, Refused, relative
+from trnbench.report.material import FileBeside, PassportEntry, Refused, relative, shown_path
 from trnbench.report.names import file_stem
 from trnbench.status import UsageError
 
@@ -46,7 +46,8 @@ def gather_files(stored: StoredRecord, results: Path) -> tuple[list[FileBeside],
             data = read_artifact(stored, artifact)
         except (RecordError, OSError, ValueError) as error:
             problem = refuse(stored.path.parent / artifact.path, str(error), results)
-            refused.append(problem)
+            shown = f"{relative(stored.path.parent, results)}/{shown_path(artifact)}"
+            refused.append(Refused(path=shown, reason=problem.reason))
             found.append(FileBeside(artifact=artifact, data=None, problem=problem.reason))
             continue
         name = _site_name(artifact.name, taken)

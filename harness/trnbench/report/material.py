@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -147,6 +148,12 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
             for comparison in self.comparisons
             if any(run.record.record_id == record_id for side in (comparison.a, comparison.b) for run in side.runs)
         ]
+
+
+def shown_path(artifact: Artifact) -> str:
+    """Where the record says that its file lies; only the name where that is an absolute path: no page prints a home."""
+    path = PurePosixPath(artifact.path)
+    return path.name if path.is_absolute() else artifact.path
 
 
 def is_measured(record: Record) -> bool:

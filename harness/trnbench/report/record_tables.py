@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trnbench.report.format import byte_size, number, seconds
-from trnbench.report.material import UNKNOWN
+from trnbench.report.material import UNKNOWN, shown_path
 from trnbench.report.metric_names import capitalised, round_words
 from trnbench.report.ordering import natural_key
 from trnbench.report.views import Cell, Column, Table, TableRow
@@ -121,7 +121,7 @@ def artifacts_table(entry: Entry) -> Table:
                 [
                     Cell(one.artifact.name, one.target),
                     Cell(byte_size(len(one.data)) if one.data is not None else "n/a"),
-                    Cell(one.artifact.path),
+                    Cell(shown_path(one.artifact)),
                     Cell(one.artifact.sha256),
                     Cell(one.problem),
                 ]
