@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from trnbench.records.schema import Latencies, LoadGenRun, Measurement, Record
 
 ORGANIZATION = "TrnBench"
+SHOWN_AS = f"Unverified, no submission: {ORGANIZATION}"
+"""In the legend and the footnote of what the viewer draws, which calls every result verified by MLCommons."""
+
+VIEWER_NOTE = (
+    "mlperf-viz prints that results are verified by MLCommons under whatever it draws, and no field of these files "
+    "changes that. These results are not verified by anyone: do not publish its charts of them."
+)
 NANOSECONDS = 1e9
 
 
@@ -38,7 +45,7 @@ def export_endpoints(record: Record, out: Path) -> list[Path]:
     loads = _loads(record)
     root = out / ORGANIZATION / _safe(record.record_id)
     model = root / "results" / _safe(_system_name(record)) / _safe(record.case.workload)
-    files: dict[Path, bytes] = {root / "docs" / "README.md": f"{_notice(record)}\n".encode()}
+    files: dict[Path, bytes] = {root / "docs" / "README.md": f"{_notice(record)}\n\n{VIEWER_NOTE}\n".encode()}
     taken = 0
     for run in loads:
         # Two loads may share a whole number of requests in flight, two folders cannot share a name.
@@ -152,7 +159,7 @@ def _system(record: Record) -> dict[str, Any]:
         node["host_processor_model_name"] = record.environment.cpu["model"]
     return {
         "disclaimer": _notice(record),
-        "submitter_org_names": f"{ORGANIZATION} (no submission)",
+        "submitter_org_names": SHOWN_AS,
         "submission_id": record.record_id,
         "system_name": _system_name(record),
         "serving_framework": node["serving_framework"],

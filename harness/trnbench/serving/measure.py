@@ -57,7 +57,8 @@ def measure_serving(
     """Serve `case` under LoadGen; each of the `rounds` is one LoadGen test, whose metric is its time in seconds.
 
     `clock` is `loadgen_clock`, given as the benchmark's timer. LoadGen's logs go into `folder`; each test may take
-    `timeout` seconds (None: by profile). Where a test ends the case, what was run so far is in the result as evidence.
+    `timeout` seconds (None: see `runs.time_limit`). Where a test ends the case, what was run so far is in the result
+    as evidence.
 
     Raises `UsageError` for another clock or a disabled benchmark, `CaseError` where not a single test was run, and
     what the system raises.
@@ -86,7 +87,13 @@ def measure_serving(
         cache=_cache_state(backend),
     )
     backend.reset_memory_peak()
-    runs = Runs(backend, system, samples, folder, timeout or time_limit(rules))
+    runs = Runs(
+        backend,
+        system,
+        samples,
+        folder=folder,
+        timeout=lambda test: time_limit(test, rules) if timeout is None else timeout,
+    )
     stages = Stages(case, runs)
     checks: list[Check] = []
     ended: CaseError | None = None

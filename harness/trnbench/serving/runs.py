@@ -13,9 +13,10 @@ from trnbench.serving.explain import explained_answers
 from trnbench.serving.log import DETAIL, SUMMARY
 from trnbench.serving.observe import Observed
 from trnbench.serving.result import length_fault, stored_run
+from trnbench.serving.settings import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from trnbench.backends.base import Backend
@@ -54,10 +55,18 @@ class Ran(NamedTuple):
 class Runs:
     """Runs tests against `system` and keeps all of them, in order.
 
-    `folder` gets one folder a test with LoadGen's logs. A test may take `timeout` seconds.
+    `folder` gets one folder a test with LoadGen's logs. A test may take `timeout` seconds (test -> seconds).
     """
 
-    def __init__(self, backend: Backend, system: System, samples: Samples, folder: Path, timeout: float) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        system: System,
+        samples: Samples,
+        *,
+        folder: Path,
+        timeout: Callable[[Test], float],
+    ) -> None:
         self._backend = backend
         self._system = system
         self._samples = samples
@@ -88,7 +97,7 @@ class Runs:
         logs = self._logs(purpose)
         seen = Observed(self._system, self._samples, ask_instead)
         before = self._backend.counters()
-        result = link.run_loadgen(test, seen, folder=logs, timeout=self._timeout)
+        result = link.run_loadgen(test, seen, folder=logs, timeout=self._timeout(test))
         after = self._backend.counters()
         compiles = None if after.compiles is None or before.compiles is None else after.compiles - before.compiles
         faults = device_faults(compiles, before, after)
@@ -102,7 +111,7 @@ class Runs:
     def probe(self, test: Test, notes: Mapping[str, Scalar]) -> Ran:
         """Run the arrivals of `test` against a system that answers at once; see `null.probe`."""
         logs = self._logs("probe")
-        result = null.probe(test, folder=logs, timeout=self._timeout)
+        result = null.probe(test, folder=logs, timeout=self._timeout(test))
         run = stored_run(result, test, purpose="probe", faults=(), asked_tokens=result.produced, notes=notes)
         self.ran.append(Ran(test, result, run, Observed(self._system, self._samples), 0, 0, logs))
         return self.ran[-1]
@@ -172,10 +181,18 @@ def kept_logs(rounds: Sequence[Ran]) -> tuple[dict[str, bytes], list[str]]:
     return files, notes
 
 
-def time_limit(rules: Profile) -> float:
-    """Seconds that one test of a profile may take: ten times its least duration and two minutes for the rest.
+def time_limit(test: Test, rules: Profile) -> float:
+    """Seconds that a test may take: generous, since its end is a lost case, and finite, since a device may hang.
 
-    Ten, because a test that is not judged by its duration, such as one with the fewest samples that offline may ask,
-    takes as long as the device needs.
+    Ten times the profile's least duration, three times as long as its queries should take by what is known of their
+    speed, and two minutes for the rest.
     """
-    return 120.0 + 10 * rules.least_seconds
+    queries, samples = listed(test)
+    expected = 0.0
+    if test.rate:
+        expected = queries / test.rate
+    elif test.expected_latency:
+        expected = queries * test.expected_latency
+    elif test.expected_rate:
+        expected = samples / test.expected_rate
+    return 120.0 + 10 * rules.least_seconds + 3 * expected

@@ -21,7 +21,7 @@ MOST_SHARE = 1.5
 """The highest rate that is offered, as a share of the same: nothing answers for long faster than it can work."""
 
 LEAST_SHARE = 1 / 64
-"""Below this share of it the system counts as never valid."""
+"""Below this share of it the system counts as never valid, or earlier, where a run would take too long."""
 
 FIRST_STEP = 1.21
 """Factor to the second rate; until the bracket is closed, each further step is the square of the one before."""
@@ -55,17 +55,18 @@ class Found(NamedTuple):
     said: str
 
 
-def bounds_from(capacity: float, precision: float, trials: int) -> Bounds:
+def bounds_from(capacity: float, precision: float, trials: int, least: float = 0.0) -> Bounds:
     """Bounds around `capacity`, the samples a second that the system completes when it never waits for arrivals.
 
-    Raises `UsageError` for a capacity or precision that is not positive and finite.
+    No rate below `least` is tried, unless half of the first one lies below it already. Raises `UsageError` for a
+    capacity or precision that is not positive and finite.
     """
     for name, value in (("capacity", capacity), ("precision", precision)):
         if not (math.isfinite(value) and value > 0):
             raise UsageError(f"the {name} of a search for the highest rate is {value}; it must be positive and finite")
     return Bounds(
         first=FIRST_SHARE * capacity,
-        least=LEAST_SHARE * capacity,
+        least=min(max(LEAST_SHARE * capacity, least), FIRST_SHARE * capacity / 2),
         most=MOST_SHARE * capacity,
         precision=precision,
         trials=trials,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,6 +30,13 @@ PROBES = 3
 """Tries of the issue-delay probe: one late wake-up of the host must not end a case."""
 
 MOST_TRIALS = 14
+LONGEST_TRIAL = {"quick": 30.0, "full": 7200.0}
+"""Seconds, by profile: rates so low that a test's fewest queries take longer are not searched."""
+
+HOPELESS = 2.0
+"""A search's test ends early once so many times more requests wait than a system within its limits ever has: their
+rate times the longest answer allowed (Little's law)."""
+
 STEPS_DOWN = 3
 """So often the rate is lowered where the repetitions at the highest one found do not hold."""
 
@@ -71,17 +79,17 @@ class Stages:
         stream = self.case.scenario.endswith("_stream")
         queries = STREAM_CALIBRATION if stream else BATCHES_OF_CALIBRATION * self.case.batch
         ran = self.runs.run(calibration_test(self.case, samples=self.rules.library, queries=queries), "calibration")
-        if not ran.run.valid:
-            raise CaseError(Status.INVALID, f"calibration: {'; '.join(ran.run.reasons)}")
         return Hints(latency=ran.result.latencies["latency"].mean, rate=ran.result.rates.get("samples"))
 
     def _rated(self, hints: Hints, rounds: int) -> None:
         """Server and interactive: probe, search, curve, then rounds at the rate that was found."""
         if not hints.rate:
             raise CaseError(Status.INVALID, "no rate: no sample was completed in the calibration")
-        bounds = bounds_from(hints.rate, self.rules.search_precision, MOST_TRIALS)
-        self._probe(self._rated_test(bounds.first))
-        found = highest_valid_rate(lambda rate: self.runs.run(self._rated_test(rate), "search").run.valid, bounds)
+        least = self.rules.least_queries[self.case.scenario] / LONGEST_TRIAL[self.rules.name]
+        bounds = bounds_from(hints.rate, self.rules.search_precision, MOST_TRIALS, least)
+        # At the highest rate offered, where issuing is hardest and the probe takes the least time.
+        self._probe(self._rated_test(bounds.most))
+        found = highest_valid_rate(lambda rate: self.runs.run(self._trial(rate), "search").run.valid, bounds)
         if found.rate is None:
             last = self.runs.of("search")[-1].run
             raise CaseError(Status.INVALID, f"{found.said}; the last one: {'; '.join(last.reasons)}")
@@ -93,6 +101,15 @@ class Stages:
 
     def _rated_test(self, rate: float) -> Test:
         return performance_test(self.case, self.rules, samples=self.rules.library, rate=rate)
+
+    def _trial(self, rate: float) -> Test:
+        """A test of the search, given up once so many wait that the limits can no longer be met."""
+        test = self._rated_test(rate)
+        limits = test.latency_limits
+        if limits is None:
+            return test
+        answer = limits.ttft + limits.tpot * self.case.new_tokens if test.token_latencies else limits.answer
+        return msgspec.structs.replace(test, most_waiting=self.case.batch + math.ceil(HOPELESS * rate * answer))
 
     def _probe(self, test: Test) -> None:
         """Refuse a host that issues queries too late to judge the limits, in each of several tries."""
