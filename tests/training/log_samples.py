@@ -104,3 +104,8 @@ def keys(text: str) -> list[str]:
 
 def events(text: str) -> list[Event]:
     return parse(text, "result_1.txt")
+
+
+def line_of(text: str, key: str, which: int = 0) -> int:
+    """Number, from 1, of the `which`-th line of that key."""
+    return [number for number, entry in enumerate(lines(text), 1) if entry["key"] == key][which]

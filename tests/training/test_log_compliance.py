@@ -17,11 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import quality_world
 from log_samples import EVALUATIONS, changed, keys, lines, log_text, moved, text_of, without
 from reference_samples import reference
 
+from trnbench.backends.select import open_backend
+from trnbench.mllog import parse
 from trnbench.training.convergence import limits
+from trnbench.training.measure import measure_quality
 from trnbench.training.rule_data import NEWEST, load_rules
+from trnbench.training.rules import check_log, check_set
 
 if TYPE_CHECKING:
     from trnbench.training.reference import Reference
@@ -52,6 +57,29 @@ def refusal(text: str, folder: Path, caplog: pytest.LogCaptureFixture) -> str:
 @pytest.mark.parametrize("phase", ["pretrain", "finetune_lora"])
 def test_our_log_is_accepted(phase: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert refusal(log_text(phase=phase), tmp_path, caplog) == ""
+
+
+def test_logs_of_real_runs_are_accepted_by_both(
+    benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    quality_world.install(monkeypatch, quality_world.tiny_recipe(target_loss=2.3, evaluation_every=8, max_samples=800))
+    backend = open_backend("cpu")
+    with backend.numerics("bf16"):
+        measured = measure_quality(
+            backend,
+            benchmark,
+            case=quality_world.tiny_case(precision="bf16"),
+            runs=3,
+            clock=benchmark._timer,
+            state=tmp_path / "state",
+        )
+    logs = {name: data.decode() for name, data in measured.files.items()}
+    assert len(logs) == 3
+    rules = load_rules(NEWEST)
+    for name, text in logs.items():
+        assert refusal(text, tmp_path, caplog) == ""
+        assert check_log(parse(text, name), name, rules) == []
+    assert check_set({name: parse(text, name) for name, text in logs.items()}, rules) == []
 
 
 @pytest.mark.parametrize("key", keys(LORA))

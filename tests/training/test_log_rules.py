@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_samples import case, changed, events, keys, lines, log_text, moved, text_of, without
+from log_samples import changed, events, keys, line_of, lines, log_text, moved, text_of, without
 
-from trnbench.status import UsageError
 from trnbench.training.log import RunLog
-from trnbench.training.rule_data import NEWEST, load_rules, rule_sets
-from trnbench.training.rules import check_log, check_set
+from trnbench.training.rule_data import NEWEST, load_rules
+from trnbench.training.rules import check_log
 from trnbench.workloads.recipes import RECIPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trnbench.training.rule_keys import Complaint
 
 RULES = load_rules(NEWEST)
@@ -31,10 +23,6 @@ FILE = "result_1.txt"
 
 def complaints(text: str) -> list[Complaint]:
     return check_log(events(text), FILE, RULES)
-
-
-def line_of(text: str, key: str, which: int = 0) -> int:
-    return [number for number, entry in enumerate(lines(text), 1) if entry["key"] == key][which]
 
 
 def the_only(text: str) -> Complaint:
@@ -246,183 +234,3 @@ def test_a_resumed_run_may_follow_the_rules() -> None:
     log.eval_stop(160, 1.9)
     log.run_stop(160, converged=True)
     assert complaints(log.text()) == []
-
-
-# Field case H5: the complaint is about the checker's choice, not about the log.
-
-OLDER = ("1.0", "0.9")
-
-
-def rules_file(folder: Path, change: Callable[[str], str]) -> Path:
-    source = Path(str(sys.modules["trnbench.training.rule_data"].__file__)).parent / "ruleset" / f"{NEWEST}.toml"
-    target = folder / "other.toml"
-    target.write_text(change(source.read_text("utf-8")), "utf-8")
-    return target
-
-
-def test_another_rule_set_is_named_and_nothing_else(tmp_path: Path) -> None:
-    def older(text: str) -> str:
-        # A rule set that the log breaks in many places.
-        return text.replace(f'name = "{NEWEST}"', 'name = "0.9"', 1).replace('"trnbench_"', '"older_"')
-
-    rules = load_rules(str(rules_file(tmp_path, older)))
-    text = log_text()
-    (found,) = check_log(events(text), FILE, rules)
-    assert str(found) == (
-        f"result_1.txt, line {line_of(text, 'ruleset')}: ruleset does not fit: the log says rule set {NEWEST}, it was "
-        f"checked against 0.9; check it with --rules {NEWEST}"
-    )
-    newer = changed(text, "ruleset", lambda entry: entry.update(value="2.0"))
-    assert the_only(newer).wrong.endswith(f"the log says rule set 2.0, it was checked against {NEWEST}")
-    assert the_only(newer).right == f"there are rule sets {', '.join(rule_sets())} here"
-
-
-@pytest.mark.parametrize(
-    ("key", "direction", "value", "passes"),
-    [
-        ("eval_error", "min", 1.9, True),
-        ("eval_error", "min", 2.1, False),
-        ("eval_score", "max", 2.1, True),
-        ("eval_score", "max", 1.9, False),
-    ],
-)
-def test_name_and_direction_of_the_metric_come_from_its_definition(
-    tmp_path: Path, key: str, direction: str, value: float, passes: bool
-) -> None:
-    def other(text: str) -> str:
-        return text.replace("eval_accuracy", key).replace('direction = "min"', f'direction = "{direction}"')
-
-    rules = load_rules(str(rules_file(tmp_path, other)))
-    text = changed(log_text(evaluations=[(160, value)]), "eval_accuracy", lambda entry: entry.update(key=key))
-    found = check_log(events(text), FILE, rules)
-    assert (found == []) == passes
-    if not passes:
-        relation = {"min": "at most", "max": "at least"}[direction]
-        assert found[0].right == f"the last {key} must be {relation} target_loss 2.0"
-
-
-# A set of runs
-
-
-def test_seeds_of_a_set_differ() -> None:
-    logs = {f"result_{number}.txt": events(log_text(seed)) for number, seed in ((1, 7), (2, 8), (3, 7))}
-    (found,) = check_set(logs, RULES)
-    assert str(found).startswith("result_3.txt, line ")
-    assert str(found).endswith(": seed is 7 as in result_1.txt; each run of a set needs its own")
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("global_batch_size", 32), ("target_loss", 2.1), ("submission_platform", "1x other")]
-)
-def test_what_must_be_the_same_in_a_set_is(key: str, value: object) -> None:
-    other = changed(log_text(8), key, lambda entry: entry.update(value=value))
-    (found,) = check_set({"a.txt": events(log_text(7)), "b.txt": events(other)}, RULES)
-    assert (found.file, found.key, found.line) == ("b.txt", key, line_of(other, key))
-
-
-def test_a_measured_target_may_differ_in_its_last_digits() -> None:
-    other = log_text(8, target=2.0 + 1e-7)
-    assert check_set({"a.txt": events(log_text(7)), "b.txt": events(other)}, RULES) == []
-
-
-# Rule sets
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text.replace("[metric]", "[metrics]"), "metrics"),
-        (lambda text: text.replace('direction = "min"', 'direction = "down"'), "down"),
-        (lambda text: text.replace('name = "seed"', 'name = "submission_org"'), "key submission_org has two tables"),
-        (lambda text: text.replace('name = "run_stop"', 'name = "run_end"'), "key run_stop has no table"),
-        (lambda text: text.replace("closed = 30", ""), "init_minutes has"),
-        (lambda text: text + "[[", "Invalid"),
-    ],
-)
-def test_a_rule_set_that_is_none_is_refused(tmp_path: Path, change: Callable[[str], str], message: str) -> None:
-    path = rules_file(tmp_path, change)
-    with pytest.raises(UsageError) as refused:
-        load_rules(str(path))
-    assert str(path) in str(refused.value)
-    assert message in str(refused.value)
-
-
-def test_an_unknown_rule_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"no rule set '1.1'; did you mean '{NEWEST}'"):
-        load_rules("1.1")
-    with pytest.raises(UsageError, match="cannot be read: No such file"):
-        load_rules(str(tmp_path / "none.toml"))
-
-
-# The command
-
-
-def run_command(*arguments: str) -> tuple[int, str, str]:
-    script = (
-        "import sys, typer\n"
-        "from trnbench.cli import app as frame\n"
-        "from trnbench.cli.training_log import training_log\n"
-        "if 'training-log' not in frame.COMMANDS:\n"
-        "    frame.app.command(name='training-log', cls=frame.StrictCommand)(training_log)\n"
-        "sys.exit(frame.main(sys.argv[1:]))\n"
-    )
-    command = [sys.executable, "-c", script, "training-log", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_the_command_prints_one_line_for_each_good_log(tmp_path: Path) -> None:
-    for number in (1, 2, 3):
-        (tmp_path / f"result_{number}.txt").write_text(log_text(number))
-    files = [str(path) for path in sorted(tmp_path.iterdir())]
-    code, out, _ = run_command(*files)
-    assert code == 0
-    printed = out.splitlines()
-    assert len(printed) == 3
-    for number, line in enumerate(printed, 1):
-        assert line.startswith(
-            f"{files[number - 1]}: follows rule set {NEWEST}; seed {number}: success after 480 samples"
-        )
-
-
-def test_the_command_fails_for_complaints_and_says_them(tmp_path: Path) -> None:
-    good, bad, other = tmp_path / "result_1.txt", tmp_path / "result_2.txt", tmp_path / "other" / "result_1.txt"
-    good.write_text(log_text(7))
-    bad.write_text(without(log_text(7), "micro_batch_size"))
-    other.parent.mkdir()
-    # In another folder, so another set, in which the same seed is fine.
-    other.write_text(log_text(7))
-    code, out, _ = run_command(str(good), str(bad), str(other))
-    assert code == 1
-    assert f"{good}: follows rule set" in out
-    assert f"{bad}: 2 complaints by rule set" in out
-    assert f"{bad}: micro_batch_size is missing" in out
-    assert f"seed is 7 as in {good}" in out
-    assert f"{other}: follows rule set" in out
-    code, out, _ = run_command("--json", str(bad))
-    assert code == 1
-    (found,) = json.loads(out)
-    assert [one["key"] for one in found["complaints"]] == ["micro_batch_size"]
-
-
-def test_the_command_refuses_what_is_no_log(tmp_path: Path) -> None:
-    broken, empty, binary = (tmp_path / name for name in ("broken.txt", "empty.txt", "binary.txt"))
-    broken.write_text(log_text() + ":::MLLOG {\n")
-    empty.write_text("nothing\n")
-    binary.write_bytes(b"\xff\xfe")
-    for path, message in (
-        (broken, f"line {len(lines(log_text())) + 1}: not an :::MLLOG event"),
-        (empty, "is no training log: no line begins with ':::MLLOG'"),
-        (binary, "is not UTF-8 at byte 0"),
-        (tmp_path / "none.txt", "cannot be read: No such file"),
-    ):
-        code, _, error = run_command(str(path))
-        assert code == 2
-        assert message in error
-    code, _, error = run_command("--rules", "0.9", str(empty))
-    assert code == 2
-    assert "no rule set '0.9'" in error
-
-
-def test_the_case_of_the_samples_is_a_real_one() -> None:
-    assert case().id == "nano-pretrain-bf16-eager-b16-s32"

@@ -16,8 +16,10 @@ from quality_world import tiny_case, tiny_recipe
 from reference_samples import EVERY, curve, reference
 
 from trnbench.backends.select import open_backend
+from trnbench.cli import main
 from trnbench.records.schema import Evaluation
 from trnbench.status import UsageError
+from trnbench.training.convergence import limits
 from trnbench.training.measure import measure_quality
 from trnbench.training.reference import (
     POINTS_PER_RUN,
@@ -215,3 +217,42 @@ def test_the_case_of_a_recipe_has_its_shape_and_version() -> None:
 
 def test_the_interval_of_the_samples_is_that_of_the_tests() -> None:
     assert {b.samples - a.samples for a, b in zip(curve(1600), curve(1600)[1:], strict=False)} == {EVERY}
+
+
+# The command
+
+
+def test_the_command_makes_stores_and_shows_points(
+    recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = ["--make", "--workload", "tiny", "--phase", "pretrain"]
+    assert main(["reference", *made, "--folder", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    (path,) = tmp_path.iterdir()
+    assert f"stored in {path}" in out.replace("\n", "")
+    stored = load_reference(path)
+    assert len(stored.points) == POINTS_PER_RUN * recipe.seeds
+    assert stored.command == "trnbench reference " + " ".join(made)
+    assert main(["reference", "--folder", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    for point in stored.points:
+        assert f"{point.samples_to_target:.1f}" in shown
+    assert f"2 runs may need {limits(stored, 2).fewest:.1f} to {limits(stored, 2).most:.1f} on average" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--make"], "--make needs --workload and --phase"),
+        (["--make", "--workload", "nano", "--phase", "decode"], "there is no recipe for nano in phase decode"),
+        (["--make", "--workload", "nano", "--phase", "pretrain", "--runs", "1"], "--runs is 1; it must be at least 2"),
+        (["--make", "--workload", "nano", "--phase", "pretrain", "--threads", "0"], "--threads is 0"),
+        (["--workload", "nano"], "--workload is for --make"),
+        ([], "holds no reference convergence points"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_do(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reference", *arguments, "--folder", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err

@@ -8,9 +8,9 @@ too fast. The second side, too slow, is this project's own: a precision that cos
 **The quantity** is the natural logarithm of the samples to the target, interpolated between evaluations. What makes a
 run slower, be it an initialisation or a rounding, multiplies its samples, so on logarithms the spread does not depend
 on the target and "20 % fewer samples" is a shift. Without interpolation every point is a multiple of the evaluation
-interval: whole sets tie, the spread is that of the grid and may be 0, where any difference at all is significant. Both
-sides are evaluated on the same held-out sequences after the same numbers of samples, so what a straight line between
-two evaluations misses of a curved one is missed on both.
+interval: of references like that of `nano` 9 % would tie whole, and with a spread of 0 any difference is significant.
+Both sides are evaluated on the same held-out sequences after the same numbers of samples, so what a straight line
+between two evaluations misses of a curved one is missed on both.
 
 **The limit** comes from the reference alone: one-sided, how far the mean of n more such runs may lie from the mean of
 its m points, t(1 - 0.05, m - 1) * s * sqrt(1/m + 1/n) (Hahn and Meeker, Statistical Intervals, 1991, section 4.8; the
@@ -18,6 +18,13 @@ test of the rules takes the reference's spread for both sides too). So it is kno
 runs widens it by scattering. Means take all runs: dropping two of three would leave one. A run that never reached its
 target counts with the samples it was given, a lower bound; more than one such run fails "not slower" by itself, as the
 rules accept one at most.
+
+**Error rates** of each side for 3 runs against 6 points, from a million simulated sets with the spread of the reference
+of `nano` (s = 0.064, where the limit is a factor of 1.10): 5.0 % false alarms over all references that could have been
+drawn, which is the level, and 0.7 % against one that came out with the true mean and spread. Runs that need 20 % fewer
+samples are found too fast in 99.4 % of the sets over all references, and 20 % more too slow in 96.2 %; 30 % in 99.9 %
+and more either way, 10 % in 64 % and 57 %. The tests repeat a part of this from loss curves to verdicts. The rules' own
+test, which leaves out the extremes, allows a factor of 1.19 on the same points, and has no second side.
 """
 
 from __future__ import annotations
