@@ -71,7 +71,7 @@ def test_logs_of_real_runs_are_accepted_by_both(
             case=quality_world.tiny_case(precision="bf16"),
             runs=3,
             clock=benchmark._timer,
-            state=tmp_path / "state",
+            state=tmp_path / "interrupted" / "state",
         )
     logs = {name: data.decode() for name, data in measured.files.items()}
     assert len(logs) == 3

@@ -187,7 +187,7 @@ def test_a_measured_run_learns_what_the_plain_loop_does(recipe: Recipe, benchmar
             case=the_case,
             runs=2,
             clock=benchmark._timer,
-            state=tmp_path / "state",
+            state=tmp_path / "interrupted" / "state",
             seeds=[1, 2],
             references=tmp_path,
         )
