@@ -190,6 +190,7 @@ def test_a_run_that_was_stopped_twice_says_so(
     stopped(tmp_path / "state", run=1, before_step=10)
     measured = measure(benchmark, tmp_path / "state")
     assert measured.measurement.training[1].resumed_at == [12, 36]
+    assert not measured.measurement.training[1].scored
     assert measured.reason.startswith("resumed at 12, 36 samples in run 2 (seed 22)")
     assert same_learning(measured.measurement.training[1]) == same_learning(whole[1])
 
