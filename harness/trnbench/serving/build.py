@@ -49,14 +49,8 @@ def build_system(case: Case, backend: Backend, samples: Samples, *, continuous: 
 def serving_rows(case: Case, backend: Backend, samples: Samples, model: Decoder, *, continuous: bool = True) -> Rows:
     """The cache rows of a serving case around a given model, not yet warmed."""
     buckets = plan(case)
-    return Rows(
-        model,
-        backend,
-        buckets if continuous else one_at_a_time(buckets),
-        case.mode,
-        slots=case.sequence + case.new_tokens,
-        stop_token=samples.stop_token,
-    )
+    buckets = buckets if continuous else one_at_a_time(buckets)
+    return Rows(model, backend, buckets, case, stop_token=samples.stop_token)
 
 
 def serving_model(case: Case, device: torch.device) -> Decoder:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from trnbench.backends.base import Backend
+    from trnbench.case import Case
     from trnbench.workloads.decoder import Cache, Decoder
 
 
@@ -42,17 +43,19 @@ class Rows:
     computed along with the others inside a bucket: they write slot 0 of their own row, which the next prefill of
     that row overwrites, and no operation mixes rows.
 
-    The caller keeps `backend.numerics` in force. `stop_token` is never chosen as an answer's first token, so that
-    every answer has at least two (Hugging Face calls this `min_new_tokens`).
+    The case gives precision, mode and the cache's slots. The caller keeps `backend.numerics` in force. `stop_token` is
+    never chosen as an answer's first token, so that every answer has at least two (Hugging Face calls this
+    `min_new_tokens`).
     """
 
     def __init__(
-        self, model: Decoder, backend: Backend, buckets: Buckets, mode: str, *, slots: int, stop_token: int | None
+        self, model: Decoder, backend: Backend, buckets: Buckets, case: Case, *, stop_token: int | None
     ) -> None:
         self.buckets = buckets
+        self.precision = case.precision
         self.count = buckets.rows[-1]
         self._backend, self._device = backend, backend.device
-        self._cache = model.new_cache(self.count + 1, slots)
+        self._cache = model.new_cache(self.count + 1, case.sequence + case.new_tokens)
         self._tokens = torch.zeros(self.count + 1, dtype=torch.int64).to(self._device)
         barred = torch.zeros(model.preset.vocab_size, dtype=wide(model.compute_dtype))
         if stop_token is not None:
@@ -67,8 +70,8 @@ class Rows:
         def run_decode(positions: Tensor, last: Tensor, cache: Cache) -> tuple[Tensor, Tensor]:
             return decode_rows(model, positions, last, cache)
 
-        self._prefill = backend.compile(run_prefill, mode)
-        self._decode = backend.compile(run_decode, mode)
+        self._prefill = backend.compile(run_prefill, case.mode)
+        self._decode = backend.compile(run_decode, case.mode)
         # On a lazy device the first step must already start from stored tensors, as all later ones do.
         backend.materialize([self._tokens, self._barred, *(tensor for layer in self._cache for tensor in layer)])
 

@@ -5,6 +5,7 @@ With seeded token ids a trained model would be asked for noise, and would hardly
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -64,7 +65,9 @@ def text_prompts(lengths: Sequence[int], seed: int) -> TextPrompts:
     return TextPrompts(tuple(prompts), int(tokenizer.eos_token_id), f"sentences and a question from seed {seed}")
 
 
+@functools.cache
 def _tokenizer() -> Any:
+    """Kept, because reading it from the weight file takes seconds."""
     try:
         file = smollm2_file()
         from transformers import AutoTokenizer
