@@ -103,6 +103,7 @@ def test_blocks_are_nanoseconds_and_only_what_the_record_holds(rate: float, mean
         block, held = summary[name], run.latencies[name]
         assert block["avg"] == pytest.approx(held.mean * 1e9, abs=1)
         assert block["total"] == pytest.approx(held.mean * held.count * 1e9, rel=1e-9, abs=1)
+        assert block["percentiles"]["50.0"] == pytest.approx(held.percentiles["50"] * 1e9, abs=1)
         assert set(block["percentiles"]) == {f"{float(key)}" for key in held.percentiles}
         assert not {"min", "max", "std_dev", "histogram"} & set(block)
     assert summary["output_sequence_lengths"] == {"total": 10 * samples, "avg": 10.0}

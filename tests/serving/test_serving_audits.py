@@ -214,6 +214,14 @@ def test_what_the_margin_allows_passes_and_a_little_more_does_not(speedup: float
     assert audit.repeated_samples([(speedup + 0.11, 1.0)] * 32).verdict == "fail"
 
 
+def test_a_median_above_the_margin_that_is_not_sure_passes() -> None:
+    """Half of the pairs are 1.3 times as fast and half are slower: too few of them to be sure of either."""
+    check = audit.repeated_samples([(1.3, 1.0), (0.95, 1.0)] * 16)
+    assert check.verdict == "pass"
+    assert check.value == pytest.approx(0.95)
+    assert "median ratio 1.125" in check.reference
+
+
 @pytest.mark.parametrize("pairs", [[], [(0.0, 1.0)], [(1.0, 0.0)]])
 def test_times_that_are_none_are_refused(pairs: list[tuple[float, float]]) -> None:
     with pytest.raises(ValueError, match="positive"):
