@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from log_samples import changed, events, keys, line_of, lines, log_text, moved, text_of, without
 
@@ -113,6 +113,10 @@ def test_a_wrong_order_is_named(key: str, before: str, right: str) -> None:
 
 
 @given(st.sampled_from(["open", "closed"]), st.floats(0.1, 500))
+@example("open", 240.0)
+@example("open", 239.9999)
+@example("closed", 30.0)
+@example("closed", 29.9999)
 def test_the_untimed_part_has_a_limit(division: str, minutes: float) -> None:
     entries = lines(log_text())
     stop = next(index for index, entry in enumerate(entries) if entry["key"] == "init_stop")
