@@ -85,7 +85,7 @@ def _show(shown: Reference) -> None:
     from trnbench.training.convergence import LEVEL, limits
 
     cpu, torch = shown.cpu.get("model", "an unknown CPU"), shown.versions.get("torch", "unknown")
-    title = (
+    print(
         f"{shown.workload} {shown.phase}, batch {shown.batch}, sequence {shown.sequence}, version {shown.version}: "
         f"{shown.precision} on {cpu}, torch {torch}, {shown.made_at[:10]}"
     )
@@ -93,7 +93,7 @@ def _show(shown: Reference) -> None:
         [str(point.seed), f"{point.samples_to_target:.1f}", str(point.evaluations[-1].samples)]
         for point in shown.points
     ]
-    print_table(["seed", "samples to target", "evaluated there"], rows, title)
+    print_table(["seed", "samples to target", "reached at the evaluation after"], rows)
     allowed = limits(shown, shown.runs)
     floor = f"unknown ({shown.floor_reason})" if shown.floor is None else f"{shown.floor:.4f}"
     print(f"target {shown.target:.4f}, floor {floor} nats per token")
