@@ -42,6 +42,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None
     """What to train to quality on instead of the case's own data."""
 
+    resume: bool
+    """Whether an interrupted training goes on from its checkpoint instead of starting anew."""
+
     references: Path
     """Folder of the reference convergence points that belongs to the suites."""
 
@@ -59,6 +62,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--region", metavar="NAME", help="the region this runs in, for its price")
     group.addoption("--seeds", metavar="N", help="seeds of every random input of an operator check (default: 1)")
     group.addoption("--data", metavar="SPEC", help="train to quality on this: source, a text file, or hf:NAME")
+    group.addoption("--resume-training", action="store_true", help="go on where a training to quality was interrupted")
     group.addoption("--deviations", metavar="DIR", help="folder of known deviations, one TOML file a backend")
     group.addoption("--no-conformance", action="store_true", help="measure only; records then say 'not checked'")
 
@@ -84,6 +88,7 @@ def read_settings(config: pytest.Config) -> Settings:
         deviations=load_deviations(here / listed, backend) if listed and backend else [],
         seeds=_seeds(config.getoption("--seeds")),
         data=_data(config.getoption("--data"), here),
+        resume=config.getoption("--resume-training"),
         references=_references(config.rootpath),
     )
     if settings.backend is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -127,13 +128,17 @@ def _train_to_quality(benchmark: BenchmarkFixture, rounds: int, clock: Callable[
     def measure(backend: Backend, case: Case, settings: Settings) -> Measured:
         from trnbench.training.measure import measure_quality
 
+        state = settings.results / INTERRUPTED / f"{case.id}-{case.version}"
+        if state.exists() and not settings.resume:
+            # A time that begins at a checkpoint is no score, so only who asks for it gets it.
+            shutil.rmtree(state)
         return measure_quality(
             backend,
             benchmark,
             case=case,
             runs=rounds,
             clock=clock,
-            state=settings.results / INTERRUPTED / f"{case.id}-{case.version}",
+            state=state,
             data=settings.data,
             references=settings.references,
         )

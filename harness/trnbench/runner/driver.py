@@ -173,6 +173,8 @@ def _case_command(options: RunOptions, item: Listed, run_id: str) -> list[str]:
         command += ["--region", options.region]
     if options.deviations is not None:
         command += ["--deviations", str(options.deviations.absolute())]
+    if options.resume:
+        command.append("--resume-training")
     if options.data is not None:
         command += ["--data", options.data]
     if not options.conformance:
