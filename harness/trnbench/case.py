@@ -55,6 +55,8 @@ SHAPELESS_PHASES: tuple[str, ...] = ("formats", "operators")
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 MODES: tuple[str, ...] = get_args(Mode)
 TIERS: tuple[str, ...] = get_args(Tier)
+SCENARIOS: tuple[str, ...] = get_args(Scenario)
+PROFILES: tuple[str, ...] = get_args(Profile)
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

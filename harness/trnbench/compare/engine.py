@@ -78,8 +78,7 @@ def compare_all(
 
 def _order(comparison: Comparison) -> tuple[Hashable, ...]:
     a, b = comparison.a, comparison.b
-    # The ids tell scenarios and profiles apart, which have no order of their own.
-    return (case_order(a.case), case_order(b.case), a.case.id, b.case.id, a.label, b.label)
+    return (case_order(a.case), case_order(b.case), a.label, b.label)
 
 
 def _compare(pair: Pair, prices: PriceTable | None) -> Comparison:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trnbench.case import MODES, PHASES, PRECISIONS, TIERS
+from trnbench.case import MODES, PHASES, PRECISIONS, PROFILES, SCENARIOS, TIERS
 from trnbench.records.fingerprint import LEFT_OUT_VERSIONS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def stack_key(record: Record) -> tuple[Hashable, ...]:
 
 
 def work_order(case: Case) -> tuple[int, ...]:
-    """Phase, precision and mode in the order of their use, then sizes as numbers: part of every order of cases."""
+    """Phase, precision, mode, sizes as numbers, scenario, profile: each in the order of its use; for any order."""
     return (
         PHASES.index(case.phase),
         PRECISIONS.index(case.precision),
@@ -43,6 +43,8 @@ def work_order(case: Case) -> tuple[int, ...]:
         case.sequence,
         case.micro_batch,
         case.new_tokens,
+        SCENARIOS.index(case.scenario),
+        PROFILES.index(case.profile),
     )
 
 
