@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 FIRST_SHARE = 0.75
 """Share of the rate without arrivals to wait for at which the search begins: a first guess, no limit."""
 
-MOST_SHARE = 1.5
-"""The highest rate that is offered, as a share of the same: nothing answers for long faster than it can work."""
+MOST_SHARE = 2.0
+"""The highest rate that is offered, as a share of the same: nothing answers for long faster than it can work, but a
+short calibration whose last batch is half empty shows too little."""
 
 LEAST_SHARE = 1 / 64
 """Below this share of it the system counts as never valid, or earlier, where a run would take too long."""
