@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from typing import TYPE_CHECKING
 
 from log_samples import case
@@ -15,8 +16,14 @@ if TYPE_CHECKING:
 
 EVERY, BUDGET = 160, 4800
 TARGET, FLOOR = 2.0, 1.5
-SHARES = (-1.2, -0.7, -0.1, 0.2, 0.6, 1.2)
-"""Of the spread: six points about as six draws of a normal distribution lie."""
+SPREAD = 0.064
+"""That of the first six points of `nano`."""
+
+
+def shares(points: int) -> list[float]:
+    """Where so many draws of a normal distribution lie on average (Blom's approximation), scaled to spread 1."""
+    scores = [statistics.NormalDist().inv_cdf((number - 0.375) / (points + 0.25)) for number in range(1, points + 1)]
+    return [score / statistics.stdev(scores) for score in scores]
 
 
 def curve(samples: float, *, budget: int = BUDGET, every: int = EVERY) -> list[Evaluation]:
@@ -30,8 +37,8 @@ def curve(samples: float, *, budget: int = BUDGET, every: int = EVERY) -> list[E
     return found
 
 
-def reference(typical: float = 1600.0, spread: float = 0.07, runs: int = 3) -> Reference:
-    needed = [typical * math.exp(spread * share) for share in SHARES]
+def reference(typical: float = 1600.0, spread: float = SPREAD, runs: int = 3, points: int = 6) -> Reference:
+    needed = [typical * math.exp(spread * share) for share in shares(points)]
     return Reference(
         reference_version=REFERENCE_VERSION,
         workload="nano",
