@@ -79,7 +79,7 @@ def test_a_run_that_did_not_converge_is_the_slowest() -> None:
         ),
         (
             [*seeds(1.0, 2.0), make_training_run(7, evaluations=[Evaluation(samples=1, seconds=1.0, loss=math.nan)])],
-            "the run with seed 7 has a loss that is not finite",
+            "the run with seed 7 has an evaluation loss of nan after 1 samples",
         ),
     ],
 )

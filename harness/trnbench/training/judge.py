@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from trnbench.records.quality_score import LEAST_SCORED_RUNS, quality_score
 from trnbench.status import Status
-from trnbench.training.score import LEAST_RUNS, score
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def judge(finished: Mapping[int, Finished], notes: Sequence[str] = ()) -> tuple[
     warnings = []
     if missed:
         warnings.append(f"{missed} of {len(runs)} runs did not reach the target and counts as the slowest")
-    without = score(runs).reason
+    without = quality_score(runs).reason
     if without:
         warnings.append(f"no score: {without}")
     return Status.OK, "; ".join([*warnings, *_long_starts(finished), *notes])
@@ -85,5 +85,5 @@ def _long_starts(finished: Mapping[int, Finished]) -> list[str]:
 def _missed(finished: Mapping[int, Finished]) -> list[str]:
     """One run may miss the target, where enough are left after dropping it with the fastest."""
     missed = sum(not one.run.converged for one in finished.values())
-    allowed = 1 if len(finished) >= LEAST_RUNS else 0
+    allowed = 1 if len(finished) >= LEAST_SCORED_RUNS else 0
     return [f"did not reach the target: {missed} of {len(finished)} runs"] if missed > allowed else []

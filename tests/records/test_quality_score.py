@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trnbench.records.quality_score import quality_score
 from trnbench.records.schema import Evaluation, TrainingRun
-from trnbench.status import UsageError
-from trnbench.training.score import score
 
 times = st.floats(min_value=1e-3, max_value=1e6)
 
@@ -46,7 +45,7 @@ def test_the_mean_without_the_fastest_and_the_slowest(seconds: list[float]) -> N
     rest = list(seconds)
     rest.remove(min(rest))
     rest.remove(max(rest))
-    found = score(runs_of(seconds))
+    found = quality_score(runs_of(seconds))
     assert found.seconds == pytest.approx(statistics.fmean(rest))
     assert min(rest) <= found.seconds <= max(rest)
     assert found.reason == ""
@@ -62,13 +61,13 @@ def test_order_does_not_matter(seconds: list[float], random: object, missed: boo
         runs[0] = msgspec.structs.replace(runs[0], converged=False)
     shuffled = list(runs)
     random.shuffle(shuffled)
-    assert score(shuffled) == score(runs)
+    assert quality_score(shuffled) == quality_score(runs)
 
 
 @given(st.lists(times, min_size=2, max_size=8), times)
 def test_a_run_that_missed_the_target_is_the_dropped_slowest(seconds: list[float], its_time: float) -> None:
     missed = run(1000, its_time, converged=False, scored=False)
-    found = score([*runs_of(seconds), missed])
+    found = quality_score([*runs_of(seconds), missed])
     assert found.slowest == 1000
     assert found.seconds == pytest.approx(statistics.fmean(sorted(seconds)[1:]))
 
@@ -79,13 +78,13 @@ def test_a_slower_run_never_betters_the_score(seconds: list[float], which: int) 
     which %= len(runs)
     slower = [*runs[:which], run(which, seconds[which] * 2), *runs[which + 1 :]]
     missed = [*runs[:which], msgspec.structs.replace(runs[which], converged=False), *runs[which + 1 :]]
-    least = score(runs).seconds * (1 - 1e-12)
-    assert score(slower).seconds >= least
-    assert score(missed).seconds >= least
+    least = quality_score(runs).seconds * (1 - 1e-12)
+    assert quality_score(slower).seconds >= least
+    assert quality_score(missed).seconds >= least
 
 
 def test_ten_runs_by_hand() -> None:
-    found = score(runs_of([10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 17.0, 18.0, 99.0]))
+    found = quality_score(runs_of([10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 17.0, 18.0, 99.0]))
     assert found.seconds == 14.5
     assert (found.fastest, found.slowest) == (0, 9)
 
@@ -94,6 +93,7 @@ def test_ten_runs_by_hand() -> None:
     ("runs", "reason"),
     [
         ([], "0 runs; a score needs at least 3"),
+        (runs_of([1.0]), "1 run; a score needs at least 3"),
         (runs_of([1.0, 2.0]), "2 runs; a score needs at least 3"),
         (
             [run(1, 1.0), run(2, 2.0, converged=False), run(3, 3.0, converged=False), run(4, 4.0)],
@@ -111,7 +111,7 @@ def test_ten_runs_by_hand() -> None:
     ],
 )
 def test_no_score_and_why(runs: list[TrainingRun], reason: str) -> None:
-    found = score(runs)
+    found = quality_score(runs)
     assert found.seconds is None
     assert reason in found.reason
     assert (found.fastest, found.slowest) == (None, None)
@@ -120,7 +120,7 @@ def test_no_score_and_why(runs: list[TrainingRun], reason: str) -> None:
 def test_a_loss_that_is_not_finite_leaves_no_score() -> None:
     # Field case C12: the last loss is fine again, and the run claims success.
     runs = [run(1, 1.0), run(2, 2.0, losses=[2.1, math.nan, math.nan, 2.0], loss_every=1), run(3, 3.0)]
-    found = score(runs)
+    found = quality_score(runs)
     assert found.seconds is None
     assert found.reason == "the run with seed 2 has a training loss of nan (value 2 of 4, one every 1 steps)"
 
@@ -129,13 +129,13 @@ def test_a_loss_that_is_not_finite_leaves_no_score() -> None:
 def test_an_evaluation_that_is_not_finite_leaves_no_score(bad: float) -> None:
     evaluations = [Evaluation(samples=640, seconds=1.0, loss=bad), Evaluation(samples=1280, seconds=2.0, loss=2.0)]
     # Not even where the run would be dropped.
-    found = score([run(1, 1.0, evaluations=evaluations), run(2, 2.0), run(3, 3.0)])
+    found = quality_score([run(1, 1.0, evaluations=evaluations), run(2, 2.0), run(3, 3.0)])
     assert found.seconds is None
     assert f"evaluation loss of {bad} after 640 samples" in found.reason
 
 
 @given(st.lists(times, min_size=2, max_size=5))
-def test_a_seed_twice_is_refused(seconds: list[float]) -> None:
-    runs = runs_of(seconds)
-    with pytest.raises(UsageError, match="has seed 0 2 times; each run needs its own"):
-        score([*runs, run(0, 1.0)])
+def test_a_seed_twice_leaves_no_score(seconds: list[float]) -> None:
+    found = quality_score([*runs_of(seconds), run(0, 1.0)])
+    assert found.seconds is None
+    assert found.reason == "the run with seed 0 is told 2 times; each run needs a seed of its own"

@@ -14,18 +14,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trnbench.status import UsageError
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trnbench.records.schema import TrainingRun
 
-LEAST_RUNS = 3
+LEAST_SCORED_RUNS = 3
 """Two are dropped, and something has to be left."""
 
+SCORE_RULE = (
+    "the fastest and the slowest run are dropped and the mean of the rest is the score; a run that did not converge "
+    "counts as the slowest, and at most one may"
+)
 
-class Score(msgspec.Struct, frozen=True, kw_only=True):
+
+class QualityScore(msgspec.Struct, frozen=True, kw_only=True):
     """`seconds` is null where there is no score, and `reason` says why; `reason` is empty otherwise.
 
     `fastest` and `slowest` are the seeds that were dropped, null where there is no score.
@@ -37,39 +40,33 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     slowest: int | None = None
 
 
-def score(runs: Sequence[TrainingRun]) -> Score:
-    """The olympic mean of the runs' seconds, from run_start to run_stop.
-
-    Raises `UsageError` where two runs share a seed: one run told twice, or two that are not independent.
-    """
-    seeds = [run.seed for run in runs]
-    repeated = sorted({seed for seed in seeds if seeds.count(seed) > 1})
-    if repeated:
-        raise UsageError(
-            f"a set of training runs has seed {repeated[0]} {seeds.count(repeated[0])} times; each run needs its own"
-        )
+def quality_score(runs: Sequence[TrainingRun]) -> QualityScore:
+    """The olympic mean of the runs' seconds, from run_start to run_stop, or why there is none."""
     reason = _why_none(runs)
     if reason:
-        return Score(seconds=None, reason=reason)
+        return QualityScore(seconds=None, reason=reason)
     # Seeds differ, so that equal times have one order too.
     ordered = sorted(runs, key=lambda run: (not run.converged, run.seconds, run.seed))
     kept = [run.seconds for run in ordered[1:-1]]
     # Rounding may put the mean of equal times a last digit outside them.
     mean = min(max(statistics.fmean(kept), kept[0]), kept[-1])
-    return Score(seconds=mean, reason="", fastest=ordered[0].seed, slowest=ordered[-1].seed)
+    return QualityScore(seconds=mean, reason="", fastest=ordered[0].seed, slowest=ordered[-1].seed)
 
 
 def _why_none(runs: Sequence[TrainingRun]) -> str:
+    seeds = [run.seed for run in runs]
     for run in runs:
         reason = _why_not_this(run)
+        # One run told twice, or two that are not independent.
+        if seeds.count(run.seed) > 1:
+            reason = f"is told {seeds.count(run.seed)} times; each run needs a seed of its own"
         if reason:
             return f"the run with seed {run.seed} {reason}"
-    if len(runs) < LEAST_RUNS:
-        return f"{len(runs)} runs; a score needs at least {LEAST_RUNS}, as the fastest and the slowest are dropped"
-    missed = [run.seed for run in runs if not run.converged]
-    if len(missed) > 1:
-        return f"{len(missed)} of {len(runs)} runs did not reach the target; a score allows at most 1"
-    return ""
+    if len(runs) < LEAST_SCORED_RUNS:
+        counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+        return f"{counted}; a score needs at least {LEAST_SCORED_RUNS}, as the fastest and the slowest are dropped"
+    missed = sum(not run.converged for run in runs)
+    return f"{missed} of {len(runs)} runs did not reach the target; a score allows at most 1" if missed > 1 else ""
 
 
 def _why_not_this(run: TrainingRun) -> str:
