@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from trnbench.case import Case
 
 _ALL = (
-    # Found by trying on a CPU: six seeds are done after 80 or 90 steps, in fp32 as in bf16. One seed took as long at 5e-4
-    # and longer at 1e-3; shorter sequences need more steps.
+    # Found by trying on a CPU: six seeds are done after 80 or 90 steps, in fp32 as in bf16. One seed took as long at
+    # 5e-4 and longer at 1e-3; shorter sequences need more steps.
     Recipe(
         preset="nano",
         phase="pretrain",
@@ -82,8 +82,8 @@ _ALL = (
         decay_steps=10_000,
         seeds=10,
     ),
-    # Untuned, the held-out part of the shipped text costs 4.41 nats a token; two seeds were 1.2 below after 10 steps, and
-    # the loss rises again after 20, when the model begins to know the text by heart.
+    # Untuned, the held-out part of the shipped text costs 4.41 nats a token; two seeds were 1.2 below after 10 steps,
+    # and the loss rises again after 20, when the model begins to know the text by heart.
     Recipe(
         preset="smollm2-135m",
         phase="finetune_lora",
