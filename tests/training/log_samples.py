@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Line = dict[str, Any]
 TARGET = 2.0
+TRAIN_SAMPLES = 4800
 EVALUATIONS = ((160, 2.9), (320, 2.4), (480, 1.9))
 
 
@@ -42,9 +43,10 @@ def log_text(
     evaluations: Sequence[tuple[int, float]] = EVALUATIONS,
     target: float = TARGET,
     converged: bool = True,
+    endless: bool = True,
 ) -> str:
     """The log of a run that was evaluated so; a fine-tuning knows its target after the evaluation at 0 samples."""
-    log = RunLog(train_samples=4800)
+    log = RunLog(TRAIN_SAMPLES, endless=endless)
     log.header(case(phase), Device(backend="cpu", platform="linux", chip="cpu", chips=1, cores=2, memory_bytes=1))
     log.initialise(case(phase), seed, recipe_of("nano", phase).learning(), 64)
     if phase == "pretrain":

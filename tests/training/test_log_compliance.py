@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import quality_world
-from log_samples import EVALUATIONS, changed, keys, lines, log_text, moved, text_of, without
+from log_samples import EVALUATIONS, TRAIN_SAMPLES, changed, keys, lines, log_text, moved, text_of, without
 from reference_samples import reference
 
 from trnbench.backends.select import open_backend
@@ -81,6 +80,15 @@ def test_logs_of_real_runs_are_accepted_by_both(
         assert refusal(text, tmp_path, caplog) == ""
         assert check_log(parse(text, name), name, rules) == []
     assert check_set({name: parse(text, name) for name, text in logs.items()}, rules) == []
+    # What their convergence checker reads in them, as they are.
+    paths = [tmp_path / name for name in logs]
+    for path in paths:
+        path.write_text(logs[path.name], "utf-8")
+    trained = measured.measurement.training
+    batch, needed, name = rcp_checker.get_submission_epochs([str(path) for path in paths], RULESET, False)
+    assert (batch, name) == (quality_world.BATCH, "trnbench_pretrain_tiny")
+    assert needed == [run.samples for run in trained]
+    assert all(run.converged for run in trained)
 
 
 @pytest.mark.parametrize("key", keys(LORA))
@@ -183,8 +191,8 @@ def _benchmark(made: Reference) -> str:
     return f"trnbench_{made.phase}_{made.workload}"
 
 
-def rcp_file(made: Reference) -> io.StringIO:
-    """Our points in the form of the checker's own files; the unit of convergence is the sample."""
+def rcp_file(made: Reference, unit: int = 1) -> io.StringIO:
+    """Our points in the form of the checker's own files, in units of so many samples."""
     entry = {
         "Benchmark": _benchmark(made),
         "Creator": "TrnBench",
@@ -193,29 +201,30 @@ def rcp_file(made: Reference) -> io.StringIO:
         "Precision": made.precision,
         "BS": made.batch,
         "Hyperparams": made.learning,
-        "Epochs to converge": [point.samples_to_target for point in made.points],
+        "Epochs to converge": [point.samples_to_target / unit for point in made.points],
     }
     return io.StringIO(json.dumps({f"{_benchmark(made)}_{made.batch}": entry}))
 
 
-def rcp_verdict(made: Reference, samples: list[float], folder: Path) -> tuple[bool, str]:
+def rcp_verdict(made: Reference, samples: list[float], folder: Path, *, endless: bool) -> tuple[bool, str]:
     for number, needed in enumerate(samples, 1):
-        text = log_text(number, evaluations=[(480, 1.9)])
-        # It takes `epoch_num` as the unit of convergence, and `samples_count` only of benchmarks that it knows.
-        text = re.sub(r'"epoch_num": \d+', f'"epoch_num": {needed}', text)
+        text = log_text(number, evaluations=[(160, 2.9), (round(needed), 1.9)], endless=endless)
         (folder / f"result_{number}.txt").write_text(text, "utf-8")
+    # It takes `epoch_num` as the unit of convergence, and `samples_count` only of benchmarks that it knows.
+    points = rcp_file(made, 1 if endless else TRAIN_SAMPLES)
     passed, message, _ = rcp_checker.check_directory(
-        str(folder), "training", RULESET, False, False, rcp_file=rcp_file(made), rcp_pass="full_rcps"
+        str(folder), "training", RULESET, False, False, rcp_file=points, rcp_pass="full_rcps"
     )
     return passed, message
 
 
+@pytest.mark.parametrize("endless", [True, False], ids=["source", "text"])
 @pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.3, True), (0.7, False)])
-def test_its_convergence_checker_takes_our_points(
-    factor: float, passes: bool, points: Reference, tmp_path: Path
+def test_its_convergence_checker_takes_our_points_and_logs(
+    factor: float, passes: bool, endless: bool, points: Reference, tmp_path: Path
 ) -> None:
     samples = [points.typical * factor * share for share in (0.99, 1.0, 1.01)]
-    assert rcp_verdict(points, samples, tmp_path) == (passes, "RCP found")
+    assert rcp_verdict(points, samples, tmp_path, endless=endless) == (passes, "RCP found")
 
 
 def test_its_limit_and_ours_are_of_one_kind(points: Reference, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,7 @@ def test_a_resumed_run_may_follow_the_rules() -> None:
     first = text_of(lines(log_text())[:-1])
     entries = lines(first)
     cut = next(index for index, entry in enumerate(entries) if entry["key"] == "block_start") + 1
-    log = RunLog(train_samples=4800)
+    log = RunLog(4800, endless=True)
     log.restore(text_of(entries[:cut]))
     log.resumed(80)
     log.block_stop(160)

@@ -111,7 +111,7 @@ def test_places_are_given_as_samples_and_as_epochs(world: World) -> None:
     assert all(set(metadata) == {"samples_count", "epoch_num"} for metadata in placed.values())
     evaluated = [(e.value, e.metadata["samples_count"]) for e in events if e.key == "eval_accuracy"]
     assert evaluated == [(1.5, 16), (0.5, 32)]
-    assert events[-1].metadata == {"status": "success", "samples_count": 32, "epoch_num": 0}
+    assert events[-1].metadata == {"status": "success", "samples_count": 32, "epoch_num": 32}
 
 
 def test_adapters_are_told(world: World) -> None:
@@ -150,18 +150,21 @@ def test_a_log_names_no_place_of_this_machine(world: World) -> None:
                 assert not (isinstance(text, str) and (text.startswith(("/", "~")) or str(Path.home()) in text))
 
 
-def test_epochs_count_passes_over_the_training_samples() -> None:
-    log = RunLog(train_samples=10)
+@pytest.mark.parametrize(("endless", "epochs"), [(False, [0.0, 0.9, 1.0, 2.5]), (True, [0, 9, 10, 25])])
+def test_epochs_are_passes_over_the_training_samples_and_samples_where_no_pass_ends(
+    endless: bool, epochs: list[float]
+) -> None:
+    log = RunLog(10, endless=endless)
     for samples in (0, 9, 10, 25):
         log.block_start(samples)
-    assert [event.metadata["epoch_num"] for event in mllog.parse(log.text(), "log")] == [0, 0, 1, 2]
+    assert [event.metadata["epoch_num"] for event in mllog.parse(log.text(), "log")] == epochs
 
 
 def test_what_was_written_before_an_interruption_is_kept_as_it_was() -> None:
-    before = RunLog(train_samples=10)
+    before = RunLog(10, endless=False)
     before.header(tiny_case(), Device(backend="cpu", platform="cpu", chip="cpu", chips=1, cores=1))
     before.block_start(4)
-    after = RunLog(train_samples=10)
+    after = RunLog(10, endless=False)
     after.restore(before.text())
     after.resumed(8)
     pairs = itertools.zip_longest(before.text().splitlines(), after.text().splitlines())

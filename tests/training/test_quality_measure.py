@@ -126,8 +126,10 @@ def test_a_text_stands_in_the_place_of_the_source_without_a_floor(
     assert "not known" in record.unknown["measurement.training[*].floor"]
     assert record.measurement.training[0].learning["data"] == "letters.txt"
     assert measured.checks == []
-    log = mllog.values(mllog.parse(measured.files["result_1.txt"].decode(), "log"))
-    assert log["train_samples"] == 320 // 8
+    events = mllog.parse(measured.files["result_1.txt"].decode(), "log")
+    assert mllog.values(events)["train_samples"] == 320 // 8
+    places = [event.metadata for event in events if event.key == "eval_accuracy"]
+    assert [place["epoch_num"] for place in places] == [place["samples_count"] / 40 for place in places] != []
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

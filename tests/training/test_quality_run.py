@@ -148,7 +148,7 @@ def test_one_run_may_miss_the_target_and_is_kept(world: World) -> None:
     assert [run.samples for run in runs(measured)] == [16, 48, 16]
     events = mllog.parse(measured.files["result_2.txt"].decode(), "log")
     assert events[-1].key == "run_stop"
-    assert events[-1].metadata == {"status": "aborted", "samples_count": 48, "epoch_num": 1}
+    assert events[-1].metadata == {"status": "aborted", "samples_count": 48, "epoch_num": 48}
 
 
 def test_two_of_three_that_miss_the_target_make_the_case_invalid(world: World) -> None:

@@ -2,7 +2,10 @@
 
 Modelled on the logs of the MLPerf(R) Training benchmarks (ruleset 6.1.0 of mlperf_logging). `submission_division` comes
 before `init_stop`, because their checker takes the limit of the untimed part from it. Places are given both ways that
-rule sets ask for: `samples_count`, and `epoch_num`, passes over the training samples.
+rule sets ask for, `samples_count` and `epoch_num`. Their convergence checker (rcp_checker) reads the second one as the
+unit of convergence of every benchmark that it does not know by name, so it must grow from evaluation to evaluation:
+passes over the training samples as a fraction, and where no pass ends the count of samples, as logs of language models
+have it there.
 """
 
 from __future__ import annotations
@@ -32,11 +35,15 @@ TARGET = "target_loss"
 
 
 class RunLog:
-    """Writes the log of one run; `train_samples` is how many training samples make an epoch."""
+    """Writes the log of one run; `train_samples` is how many training samples there are.
 
-    def __init__(self, train_samples: int) -> None:
+    `endless` says that they are drawn from a source that never repeats, which has no epochs.
+    """
+
+    def __init__(self, train_samples: int, *, endless: bool) -> None:
         self._writer = Writer()
         self._train_samples = train_samples
+        self._endless = endless
 
     def header(self, case: Case, device: Device) -> None:
         """Whose log this is, before anything happens."""
@@ -109,5 +116,5 @@ class RunLog:
         """Go on after the events of an interrupted process."""
         self._writer.restore(text)
 
-    def _place(self, samples: int) -> dict[str, int]:
-        return {"samples_count": samples, "epoch_num": samples // self._train_samples}
+    def _place(self, samples: int) -> dict[str, int | float]:
+        return {"samples_count": samples, "epoch_num": samples if self._endless else samples / self._train_samples}

@@ -48,8 +48,18 @@ class Setting(NamedTuple):
     @property
     def train_samples(self) -> int:
         """How many training samples there are: whole windows of a text, or all that a run may draw of a source."""
+        windows = self._windows
+        return self.recipe.max_samples if windows is None else windows
+
+    @property
+    def endless(self) -> bool:
+        """Whether the data are a source that can be drawn from for ever, so that there is no pass over them."""
+        return self._windows is None
+
+    @property
+    def _windows(self) -> int | None:
         tokens = self.data.describe().get("train_tokens")
-        return max(1, tokens // self.recipe.sequence) if isinstance(tokens, int) else self.recipe.max_samples
+        return max(1, tokens // self.recipe.sequence) if isinstance(tokens, int) else None
 
 
 class Run:
@@ -69,7 +79,7 @@ class Run:
         self.learner: Learner
         self.before: Counters
         """The backend's counters just before the timed part."""
-        self._log = RunLog(setting.train_samples)
+        self._log = RunLog(setting.train_samples, endless=setting.endless)
         self._waits = Waits(setting.backend, setting.clock)
         self._keeper: Keeper
         self._pending: list[torch.Tensor] = []
