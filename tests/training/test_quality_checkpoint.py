@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all")
 
 HERE = Path(__file__).parent
-RESUMED = "resumed at 24 samples in run 2 (seed 22): its time is not a score"
+RESUMED = "resumed at 24 samples in run 2 (seed 22): its time is not a score; to start anew, run again without --resume"
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,7 @@ def judge(finished: Mapping[int, Finished], notes: Sequence[str] = ()) -> tuple[
 def _resumed(finished: Mapping[int, Finished]) -> list[str]:
     return [
         f"resumed at {', '.join(map(str, one.run.resumed_at))} samples in run {number} (seed {one.run.seed}): its time "
-        "is not a score"
+        "is not a score; to start anew, run again without --resume"
         for number, one in finished.items()
         if one.run.resumed_at
     ]
