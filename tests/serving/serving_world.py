@@ -170,7 +170,7 @@ class FakeLoadGen:
             produced=produced,
             rates=rates,
             latencies=dict.fromkeys(("latency", "ttft") if rated else ("latency",), latencies) if timed else {},
-            metric=None if not timed else self.delay if test.scenario.endswith("_stream") else 1 / samples,
+            metric=None if reasons or not timed else self.delay if test.scenario.endswith("_stream") else 1 / samples,
             early_stopping={},
             settings={"loadgen_version": "fake", "effective_min_query_count": test.least_queries},
             logged=[

@@ -168,7 +168,8 @@ def test_rounds_that_never_hold_end_after_a_stated_number_of_steps(world: World)
     world.loadgen.holds = lambda rate, _: rate <= 55 and not world.loadgen.tests[-1].logged_samples
     measured = world(served_case(scenario="server"), rounds=3)
     assert measured.status is Status.INVALID
-    assert measured.reason.startswith("round 1 of 1: a latency limit is not met")
+    assert measured.reason.startswith("round 1 of 1: a latency limit is not met; 5")
+    assert measured.measurement.rounds == []
     logged = [one for one in world.loadgen.tests if one.logged_samples]
     assert len(logged) == STEPS_DOWN + 1
     rates = [one.rate for one in logged if one.rate is not None]

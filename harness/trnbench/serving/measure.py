@@ -174,7 +174,7 @@ def judge(case: Case, rounds: Sequence[Ran], compiled: Compile, ended: CaseError
     reasons += [
         f"round {number} of {len(rounds)}: no rate, LoadGen gave no metric for {one.run.samples} samples"
         for number, one in enumerate(rounds, 1)
-        if one.metric is None
+        if one.run.valid and one.metric is None
     ]
     if reasons:
         return Status.INVALID, reasons

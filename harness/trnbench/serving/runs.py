@@ -47,7 +47,7 @@ class Ran(NamedTuple):
 
     @property
     def metric(self) -> float | None:
-        """Seconds of a round; None where LoadGen gave no positive, finite metric."""
+        """Seconds of a round; None where LoadGen found the test invalid or gave no positive, finite metric."""
         value = self.result.metric
         return value if value is not None and math.isfinite(value) and value > 0 else None
 

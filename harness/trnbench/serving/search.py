@@ -14,7 +14,7 @@ from trnbench.status import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FIRST_SHARE = 0.75
+FIRST_SHARE = 0.95
 """Share of the rate without arrivals to wait for at which the search begins: a first guess, no limit."""
 
 MOST_SHARE = 2.0
