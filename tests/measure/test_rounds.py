@@ -14,7 +14,6 @@ import torch
 from fake_backend import FakeBackend, FakeProgram, Step, StepClock, fake_case
 
 from trnbench.measure.rounds import measure_program
-from trnbench.records.measured import Measured
 from trnbench.records.schema import MAX_ROUNDS
 from trnbench.status import CaseError, Status, UsageError
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trnbench.case import Case
+    from trnbench.records.measured import Measured
 
 pytestmark = pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all")
 

@@ -16,10 +16,9 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="Folder to write into; it must not exist, or be empty.")],
 ) -> None:
     """Write a served record in the layout of MLPerf(R) Endpoints, for viewers of it; it stays no MLPerf result."""
-    from trnbench.serving.endpoints_export import export_endpoints
-
     from trnbench.records.serialise import decode
     from trnbench.records.store import read_file
+    from trnbench.serving.endpoints_export import export_endpoints
 
     found = decode(read_file(record), str(record))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -62,6 +62,9 @@ def run(
             "--data", help="Train to quality on this instead of the case's own: source, a text file, hf:NAME."
         ),
     ] = None,
+    target_loss: Annotated[
+        float | None, typer.Option("--target-loss", help="Train to this loss, in nats per token, not the case's own.")
+    ] = None,
     ci: Annotated[
         bool, typer.Option("--ci/--no-ci", help="Do not start where the price to store is older than the limit.")
     ] = False,
@@ -90,6 +93,7 @@ def run(
         baseline=compare,
         conformance=conformance,
         data=data,
+        target_loss=target_loss,
         ci=ci,
     )
     reporter = reporter_for(Console())

@@ -102,12 +102,14 @@ def write_list(items: list[pytest.Item], file: Path) -> None:
 
 
 def _data(node: pytest.Item, case: Case) -> str:
-    """What a case is trained on where the session names other data than its own; a file by its content."""
+    """What a case is trained on and until when, where the session does not leave that to it; a file by its content."""
     spec: str | None = node.config.getoption("--data")
-    if spec is None or case.phase not in QUALITY_PHASES:
+    target: str | None = node.config.getoption("--target-loss")
+    if (spec is None and target is None) or case.phase not in QUALITY_PHASES:
         return ""
-    path = node.config.invocation_params.dir / spec
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else spec
+    path = node.config.invocation_params.dir / (spec or "")
+    data = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else spec
+    return f"{data} until {target}"
 
 
 @functools.cache

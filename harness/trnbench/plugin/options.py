@@ -6,6 +6,7 @@ backend is not available.
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import NoReturn
@@ -42,6 +43,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None
     """What to train to quality on instead of the case's own data."""
 
+    target_loss: float | None
+    """The loss that ends such a training, instead of the case's own."""
+
     resume: bool
     """Whether an interrupted training goes on from its checkpoint instead of starting anew."""
 
@@ -62,6 +66,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--region", metavar="NAME", help="the region this runs in, for its price")
     group.addoption("--seeds", metavar="N", help="seeds of every random input of an operator check (default: 1)")
     group.addoption("--data", metavar="SPEC", help="train to quality on this: source, a text file, or hf:NAME")
+    group.addoption("--target-loss", metavar="NATS", help="train until the loss, in nats per token, is at most this")
     group.addoption("--resume-training", action="store_true", help="go on where a training to quality was interrupted")
     group.addoption("--deviations", metavar="DIR", help="folder of known deviations, one TOML file a backend")
     group.addoption("--no-conformance", action="store_true", help="measure only; records then say 'not checked'")
@@ -88,6 +93,7 @@ def read_settings(config: pytest.Config) -> Settings:
         deviations=load_deviations(here / listed, backend) if listed and backend else [],
         seeds=_seeds(config.getoption("--seeds")),
         data=_data(config.getoption("--data"), here),
+        target_loss=_target_loss(config.getoption("--target-loss")),
         resume=config.getoption("--resume-training"),
         references=_references(config.rootpath),
     )
@@ -127,6 +133,18 @@ def _data(text: str | None, here: Path) -> str | None:
             f"--data {text}: there is no such file; it takes {', '.join(NAMED_DATA)}, a file, or {HUB}NAME"
         )
     return str(here / text)
+
+
+def _target_loss(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise UsageError(f"--target-loss is {text!r}; it must be a positive number, in nats per token")
+    return value
 
 
 def _references(root: Path) -> Path:

@@ -140,6 +140,7 @@ def _train_to_quality(benchmark: BenchmarkFixture, rounds: int, clock: Callable[
             clock=clock,
             state=state,
             data=settings.data,
+            target=settings.target_loss,
             references=settings.references,
         )
 

@@ -15,6 +15,8 @@ from trnbench.status import TrnBenchError, UsageError
 from trnbench.wording import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trnbench.runner.interrupt import Stop
 
 COLLECT_TIMEOUT_SECONDS = 300.0
@@ -52,11 +54,12 @@ def collect(
     tier: str | None,
     select: str | None,
     suite: str | None = None,
+    more: Sequence[str] = (),
 ) -> list[Listed]:
     """The selected cases in the suites' own order; empty when nothing matches.
 
-    `select` is a pytest -k expression, `suite` the name that cases declare as theirs. Raises `UsageError`, quoting
-    pytest, where a suite cannot be read, and where no case of the tier belongs to `suite`.
+    `select` is a pytest -k expression, `suite` the name that cases declare as theirs, `more` what else pytest is told.
+    Raises `UsageError`, quoting pytest, where a suite cannot be read, and where no case of the tier belongs to `suite`.
     """
     with tempfile.TemporaryDirectory(prefix="trnbench-") as folder:
         listing = Path(folder) / "cases.json"
@@ -67,6 +70,7 @@ def collect(
             command += ["--tier", tier]
         if select is not None:
             command += ["-k", select]
+        command += more
         child = run_child(command, timeout=COLLECT_TIMEOUT_SECONDS, stop=stop)
         if child.interrupted:
             return []

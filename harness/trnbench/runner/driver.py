@@ -51,6 +51,7 @@ def run(options: RunOptions, reporter: Reporter) -> RunResult:
             tier=options.tier,
             suite=options.suite,
             select=options.select,
+            more=_trained_on(options),
         )
         if stop.requested:
             return _interrupted_before_start(options, listed)
@@ -175,11 +176,20 @@ def _case_command(options: RunOptions, item: Listed, run_id: str) -> list[str]:
         command += ["--deviations", str(options.deviations.absolute())]
     if options.resume:
         command.append("--resume-training")
-    if options.data is not None:
-        command += ["--data", options.data]
+    command += _trained_on(options)
     if not options.conformance:
         command.append("--no-conformance")
     return command
+
+
+def _trained_on(options: RunOptions) -> list[str]:
+    """What makes another case of a training to quality, so that listing must know it too."""
+    told = []
+    if options.data is not None:
+        told += ["--data", options.data]
+    if options.target_loss is not None:
+        told += ["--target-loss", repr(options.target_loss)]
+    return told
 
 
 def _continue(

@@ -41,6 +41,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     baseline: Path | None = None
     conformance: bool = True
     data: str | None = None
+    target_loss: float | None = None
     ci: bool = False
 
     def timeout_of(self, case: Case) -> float:
@@ -57,6 +58,8 @@ def check_options(options: RunOptions) -> None:
     for name, value in (("--rounds", options.rounds), ("--runs", options.runs), ("--seeds", options.seeds)):
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; it must be at least 1")
+    if options.target_loss is not None and not options.target_loss > 0:
+        raise UsageError(f"--target-loss is {options.target_loss:g}; it must be a positive number, in nats per token")
     if options.timeout is not None and not options.timeout > 0:
         raise UsageError(f"--timeout is {options.timeout:g}; it must be a positive number of seconds")
     if options.resume and options.runs > 1:

@@ -10,6 +10,8 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from trnbench.case import QUALITY_PHASES
 from trnbench.records.measured import Measured
 from trnbench.records.schema import MAX_ROUNDS, Measurement, Memory
@@ -51,12 +53,14 @@ def measure_quality(
     clock: Clock,
     state: Path,
     data: str | None = None,
+    target: float | None = None,
     seeds: Sequence[int] = (),
     references: Path = REFERENCES,
 ) -> Measured:
     """Train `runs` times until the target of the case's recipe, each timed by `clock` from run_start to run_stop.
 
-    `data` is what `workloads.text.open_data` understands; without it the recipe's own. `seeds` are drawn from the
+    `data` is what `workloads.text.open_data` understands; without it the recipe's own. `target`, in nats per token,
+    takes the place of the recipe's, which a text without a known floor may need. `seeds` are drawn from the
     operating system unless given, to reproduce a run. Where an earlier process was interrupted and left its `state`,
     its finished runs are taken over and the run under way goes on. The folder `state` is removed once the case ends.
 
@@ -64,7 +68,7 @@ def measure_quality(
     training of this case; a loss that is not finite ends the case with the runs so far as evidence, without a speed.
     """
     _check_able(case, benchmark, runs, seeds)
-    setting, folder = _setting(backend, case, clock, state, data)
+    setting, folder = _setting(backend, case, clock, state, _Goal(data, target))
     try:
         ended = _run_all(setting, benchmark, _seeds(folder, runs, seeds))
     except Exception as error:
@@ -72,7 +76,7 @@ def measure_quality(
         if status not in KEPT_AFTER:
             folder.discard()
         raise
-    own_data = data in (None, setting.recipe.data)
+    own_data = data in (None, setting.recipe.data) and target is None
     checks = convergence_checks(case, ended.runs, references) if own_data and not ended.failure else []
     measured = _measured(setting, ended, checks)
     folder.discard()
@@ -125,17 +129,26 @@ def _check_able(case: Case, benchmark: BenchmarkFixture, runs: int, seeds: Seque
         raise UsageError(f"{runs} runs need as many different seeds that are not negative; given are {list(seeds)}")
 
 
-def _setting(backend: Backend, case: Case, clock: Clock, state: Path, spec: str | None) -> tuple[Setting, StateFolder]:
+class _Goal(NamedTuple):
+    """What the caller asks for instead of the recipe's own: data, and the loss that ends a run."""
+
+    data: str | None
+    target: float | None
+
+
+def _setting(backend: Backend, case: Case, clock: Clock, state: Path, goal: _Goal) -> tuple[Setting, StateFolder]:
     from trnbench.workloads.presets import preset
     from trnbench.workloads.recipes import recipe_for
     from trnbench.workloads.text import open_data
 
     model, recipe = preset(case.workload), recipe_for(case)
+    if goal.target is not None:
+        recipe = msgspec.structs.replace(recipe, gap_share=None, improvement=None, target_loss=goal.target)
     if case.sequence > model.max_positions:
         raise UsageError(
             f"case {case.id}: {case.sequence} positions are asked of {model.name}, which has {model.max_positions}"
         )
-    opened = open_data(spec or recipe.data, model, recipe)
+    opened = open_data(goal.data or recipe.data, model, recipe)
     identity = Identity(
         case=case.id,
         version=case.version,
