@@ -134,9 +134,17 @@ class _History:
             # A miss that did not repeat says that the limit is near.
             steps = 1 if self._missed else len(self._valid)
             return min(low * _step(steps), bounds.most) if low < bounds.most else None
-        if not self._tight(low, high):
-            return math.sqrt(low * high)
-        return self._unconfirmed(high)
+        if self._doubtful(low):
+            # Rates above it that were missed in the same moments deserve a second run before anything finer.
+            return self._unconfirmed(high) or self._between(low, high)
+        return self._between(low, high) or self._unconfirmed(high)
+
+    def _doubtful(self, low: float) -> bool:
+        """Whether a rate was missed that holds, or lies below one that does: the host was disturbed meanwhile."""
+        return any(rate <= low for rate in self._missed)
+
+    def _between(self, low: float, high: float) -> float | None:
+        return None if self._tight(low, high) else math.sqrt(low * high)
 
     def _tight(self, low: float, high: float) -> bool:
         return high <= low * (1 + self._precision)
