@@ -430,7 +430,7 @@ def test_exit_codes(status: int, measured: bool, interrupted: bool, expected: in
 
 
 def test_case_files_hold_no_machinery() -> None:
-    """Suites declare: they import pytest, the case grid and the clock by which LoadGen tells rounds, and nothing else."""
+    """Suites declare: they import pytest, the case grid and the clock that LoadGen sets, and nothing else."""
     for path in (Path(__file__).parents[2] / "suites").rglob("test_*.py"):
         lines = [line for line in path.read_text().splitlines() if line.startswith(("import ", "from "))]
         assert set(lines) <= {
