@@ -14,7 +14,7 @@ from serving_world import STOP, FakeLoadGen, Script, script_of, served_case, spi
 from trnbench.backends.cpu import CpuBackend
 from trnbench.serving import audit, explain
 from trnbench.serving.build import build_system
-from trnbench.serving.divergence import Agreement, Divergence
+from trnbench.serving.divergence import ROUNDING, Agreement, Divergence
 from trnbench.serving.log import LoggedAnswer
 from trnbench.serving.measure import library
 from trnbench.serving.observe import answer_fault
@@ -113,7 +113,9 @@ def test_other_answers_while_timed_are_caught(tmp_path: Path, monkeypatch: pytes
     checks = audited(tmp_path, monkeypatch, OtherWhileTimed)
     assert failed(checks) == {audit.PERFORMANCE_OUTPUTS}
     found = checks[audit.PERFORMANCE_OUTPUTS]
-    assert (found.value, found.limit) == (1.0, 0.0)
+    assert found.value is not None
+    assert found.value >= 1
+    assert found.limit == 0
     assert found.where.startswith("sample 5, token ")
 
 
@@ -276,10 +278,13 @@ def test_a_scorer_explains_by_its_own_logits(cpu: CpuBackend) -> None:
         assert isinstance(scorer, Scorer)
         logits_of = explain._logits_in_every_shape(case, cpu, scorer, samples)
         likeliest = int(logits_of(0)[0].argmax())
-        same = explain._near(logits_of(0), likeliest, likeliest)
+        same = explain._near(logits_of(0), likeliest, likeliest, ROUNDING["fp32"])
+        faulty = [*logits_of(0), logits_of(0)[0] + 1.0]
+        broken = explain._near(faulty, likeliest, likeliest, ROUNDING["fp32"])
         said = [LoggedAnswer(index=0, tokens=[(likeliest + 1) % 4096], first=[], count=None)]
         far = explain.explained_answers(case, cpu, scorer, samples, reference={0: [likeliest]}, logged=said)
     assert same
+    assert not broken, "a shape that computes something else must not excuse itself by how much it differs"
     assert far == set()
 
 

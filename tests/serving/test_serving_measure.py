@@ -83,7 +83,7 @@ def purposes(measured: Measured) -> list[str]:
 def test_an_offline_case_is_accuracy_calibration_rounds_and_the_audit(world: World) -> None:
     measured = world(served_case(), rounds=3)
     assert (measured.status, measured.reason) == (Status.OK, "")
-    assert purposes(measured) == ["accuracy", "calibration", "round", "probe"]
+    assert purposes(measured) == ["accuracy", "calibration", "round", "audit"]
     found = measured.measurement
     assert found.clock == "trnbench.serving.clock.loadgen_clock"
     assert [one.seconds for one in found.rounds] == [pytest.approx(1 / world.loadgen.capacity)] * 3
@@ -102,7 +102,7 @@ def test_a_rated_case_is_searched_drawn_as_a_curve_and_repeated(world: World, sc
     world.loadgen.holds = lambda rate, _: rate <= 55
     measured = world(served_case(scenario=scenario), rounds=2)
     assert (measured.status, measured.reason) == (Status.OK, "")
-    assert purposes(measured) == ["accuracy", "calibration", "probe", "search", "point", "round", "probe"]
+    assert purposes(measured) == ["accuracy", "calibration", "probe", "search", "point", "round", "audit"]
     rates = [run.rates["target"] for run in measured.measurement.serving if run.purpose == "round"]
     assert len(set(rates)) == 1
     assert 55 / 1.1 <= rates[0] <= 55
@@ -162,6 +162,17 @@ def test_rounds_that_do_not_hold_are_repeated_at_a_lower_rate_and_told(world: Wo
     missed = [run for run in measured.measurement.serving if run.purpose == "search" and not run.valid]
     assert any(run.rates["target"] > 47 for run in missed)
     assert len(measured.measurement.rounds) == 3
+
+
+def test_a_rate_that_only_a_short_test_withstood_goes_down_to_what_was_completed(world: World) -> None:
+    """An overloaded system says by what it completes how much it can: no need to go there in small steps."""
+    world.loadgen.capacity = 60.0
+    world.loadgen.holds = lambda rate, _: rate <= 60 or (rate <= 100 and not world.loadgen.tests[-1].logged_samples)
+    measured = world(served_case(scenario="server"), rounds=3)
+    assert measured.status is Status.OK
+    asked = [one.rate for one in world.loadgen.tests if one.logged_samples and one.rate is not None]
+    assert asked[0] > 60 * 1.1**2
+    assert asked[1:] == [60.0] * 3
 
 
 def test_rounds_that_never_hold_end_after_a_stated_number_of_steps(world: World) -> None:
@@ -412,7 +423,7 @@ def test_a_real_engine_under_the_real_loadgen(cpu: CpuBackend, benchmark, tmp_pa
             cpu, benchmark, case=case, rounds=1, clock=loadgen_clock, folder=tmp_path, timeout=60.0
         )
     assert (measured.status, measured.reason) == (Status.OK, "")
-    assert purposes(measured) == ["accuracy", "calibration", "round", "probe"]
+    assert purposes(measured) == ["accuracy", "calibration", "round", "audit"]
     (run,) = [run for run in measured.measurement.serving if run.purpose == "round"]
     assert run.valid
     assert measured.measurement.rounds[0].seconds == run.latencies["latency"].percentiles["90"]

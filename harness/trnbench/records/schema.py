@@ -96,7 +96,7 @@ LEAST_COUNT: dict[str, int] = {"50": 1, "90": 64, "95": 130, "99": 459, "99.9": 
 """So many samples carry a percentile: what early stopping asks for at 99 % confidence, with one miss up to the 95th and
 with none above (`serving.early_stopping.queries_needed`)."""
 
-Purpose = Literal["probe", "calibration", "accuracy", "search", "point", "round"]
+Purpose = Literal["probe", "calibration", "accuracy", "search", "point", "round", "audit"]
 
 
 class LoadGenRun(Stored, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ PURPOSES: dict[Purpose, str] = {
     "search": "search",
     "point": "load point",
     "round": "round",
+    "audit": "audit",
 }
 PROFILES: dict[Profile, str] = {
     "quick": (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from trnbench.serving.build import serving_model
-from trnbench.serving.divergence import SIDES, compare_answers
+from trnbench.serving.divergence import ROUNDING, SIDES, compare_answers
 from trnbench.serving.engine import Engine
 from trnbench.serving.rows import padded_prompts
 from trnbench.serving.scoring import Scorer
@@ -57,7 +57,7 @@ def explained_answers(
             (index, said)
             for index, answers in different.items()
             for said in answers
-            if _near(logits_of(index), said[0], reference[index][0])
+            if _near(logits_of(index), said[0], reference[index][0], ROUNDING[case.precision])
         }
     return set()
 
@@ -102,9 +102,12 @@ def _logits_in_every_shape(
     return logits_of
 
 
-def _near(logits: Sequence[Tensor], said: int, expected: int) -> bool:
-    """Whether both tokens are as near the top, alone in the batch, as the logits differ between shapes."""
+def _near(logits: Sequence[Tensor], said: int, expected: int, rounding: float) -> bool:
+    """Whether both tokens are as near the top, alone in the batch, as the logits differ between shapes.
+
+    A difference of more than `rounding`, as a share of the largest logit, is a fault of a shape and excuses nothing.
+    """
     alone = logits[0]
     variance = max(float((row - alone).abs().max()) for row in logits)
     margin = float(alone.max() - torch.minimum(alone[said], alone[expected]))
-    return margin <= SIDES * variance
+    return margin <= SIDES * variance and variance <= rounding * float(alone.abs().max())

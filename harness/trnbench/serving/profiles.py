@@ -55,7 +55,7 @@ _PROFILES: Mapping[str, Profile] = MappingProxyType(
             name="quick",
             least_seconds=1.0,
             least_queries={**_FEWEST, "offline": 256},
-            library=64,
+            library=46,
             search_precision=0.10,
             source="ours: the fewest queries that early stopping accepts, and a second instead of ten minutes",
         ),

@@ -37,7 +37,7 @@ HOPELESS = 2.0
 """A search's test ends early once so many times more requests wait than a system within its limits ever has: their
 rate times the longest answer allowed (Little's law)."""
 
-STEPS_DOWN = 3
+STEPS_DOWN = 5
 """So often the rate is lowered where the repetitions at the highest one found do not hold."""
 
 LOGGED_ANSWERS = 64
@@ -124,9 +124,11 @@ class Stages:
                 return
 
     def _rounds_that_hold(self, found: Found, rounds: int) -> None:
-        """Rounds at the rate found; where one of them is not valid, all of them at a rate lower by the precision.
+        """Rounds at the rate found; where one of them is not valid, all of them at a lower rate.
 
-        A search meets the limits once at its result. A system near its limit may miss them the next time.
+        A search meets the limits once at its result. A system near its limit may miss them the next time, and a test of
+        seconds may meet them at a rate that nothing could keep up with. So the next rate is lower by the precision, and
+        no higher than what the round that missed the limits completed: an overloaded system completes what it can.
         """
         assert found.rate is not None
         rate = found.rate
@@ -136,7 +138,8 @@ class Stages:
                 break
             if step < STEPS_DOWN:
                 self.runs.call(self.rounds, "search")
-                rate /= 1 + self.rules.search_precision
+                completed = self.rounds[-1].run.rates.get("samples", rate)
+                rate = min(rate / (1 + self.rules.search_precision), completed)
         if rate != found.rate:
             self.notes.append(
                 f"{found.rate:.4g} requests a second were valid once but not in every repetition; the rounds are at "
@@ -182,7 +185,7 @@ class Stages:
         for attempt in range(CACHE_ATTEMPTS):
             start = self.rules.library + attempt * PAIRS
             twice = [index for index in range(start, start + PAIRS) for _ in range(2)]
-            ran = self.runs.run(test, "probe", ask_instead=twice, notes={"audit": audit.REPEATED_SAMPLES})
+            ran = self.runs.run(test, "audit", ask_instead=twice, notes={"audit": audit.REPEATED_SAMPLES})
             check = audit.repeated_samples(list(zip(ran.seen.seconds[::2], ran.seen.seconds[1::2], strict=True)))
             if check.verdict == "pass":
                 break
