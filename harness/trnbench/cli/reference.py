@@ -83,6 +83,7 @@ def _show_all(folder: Path) -> None:
 def _show(shown: Reference) -> None:
     from trnbench.cli.output import print_table
     from trnbench.training.convergence import LEVEL, limits
+    from trnbench.workloads.recipes import recipe_of
 
     cpu, torch = shown.cpu.get("model", "an unknown CPU"), shown.versions.get("torch", "unknown")
     print(
@@ -94,11 +95,13 @@ def _show(shown: Reference) -> None:
         for point in shown.points
     ]
     print_table(["seed", "samples to target", "reached at the evaluation after"], rows)
-    allowed = limits(shown, shown.runs)
+    # What a case is held to: its own number of runs, not that for which points were made.
+    judged = recipe_of(shown.workload, shown.phase).seeds
+    allowed = limits(shown, judged)
     floor = f"unknown ({shown.floor_reason})" if shown.floor is None else f"{shown.floor:.4f}"
     print(f"target {shown.target:.4f}, floor {floor} nats per token")
     print(
         f"geometric mean {shown.typical:.1f} samples, standard deviation {100 * shown.spread:.1f} % of it (of the "
-        f"logarithms); {shown.runs} runs may need {allowed.fewest:.1f} to {allowed.most:.1f} on average: a factor of "
+        f"logarithms); {judged} runs may need {allowed.fewest:.1f} to {allowed.most:.1f} on average: a factor of "
         f"{allowed.most / shown.typical:.3f}, p = {LEVEL} on each side"
     )

@@ -113,7 +113,7 @@ _SMALL = {"server": _limits(2.0, 0.2, _OURS), "interactive": _limits(1.0, 0.1, _
 
 _LIMITS: Mapping[str, Mapping[str, Limits]] = MappingProxyType(
     {
-        "nano": {"server": _limits(0.5, 0.1, _OURS), "interactive": _limits(0.2, 0.04, _OURS)},
+        "nano": {"server": _limits(0.3, 0.1, _OURS), "interactive": _limits(0.2, 0.04, _OURS)},
         "smollm2-135m": _SMALL,
         "llama3.2-1b": {
             scenario: msgspec.structs.replace(
