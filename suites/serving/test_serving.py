@@ -44,14 +44,15 @@ def small(scenario):
 
 
 def large(scenario):
-    # Prompts and answers as long as llama3.1-8b may have them in the MLPerf(R) Inference benchmark.
+    # Prompts and answers as long as llama3.1-8b may have them in the MLPerf(R) Inference benchmark. The full profile
+    # takes hours and is measured with `--profile full` only.
     return grid(
         suite="serving",
         tier="single",
         workload="llama3.1-8b",
         phase="serving",
         scenario=scenario,
-        profile="full",
+        profile=["quick", "full"],
         precision="bf16",
         mode="compiled",
         batch=64,

@@ -56,6 +56,9 @@ def run(
     deviations: Annotated[
         Path | None, typer.Option("--deviations", help="Known deviations (default: those of the conformance suite).")
     ] = None,
+    profile: Annotated[
+        str, typer.Option("--profile", help="Served cases of this profile: quick, or full, which takes hours.")
+    ] = "quick",
     data: Annotated[
         str | None,
         typer.Option(
@@ -92,6 +95,7 @@ def run(
         region=region,
         baseline=compare,
         conformance=conformance,
+        profile=profile,
         data=data,
         target_loss=target_loss,
         ci=ci,

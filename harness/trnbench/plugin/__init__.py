@@ -106,6 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     settings = config.stash[SETTINGS]
     if settings.tier is not None:
         cases.select_tier(config, items, settings.tier)
+    if settings.profile is not None:
+        cases.select_profile(config, items, settings.profile)
     for item in items:
         if cases.case_of(item) is None:
             continue

@@ -88,6 +88,14 @@ def select_tier(config: pytest.Config, items: list[pytest.Item], tier: str) -> N
         items[:] = [item for item in items if item not in left_out]
 
 
+def select_profile(config: pytest.Config, items: list[pytest.Item], profile: str) -> None:
+    """Keep the items whose case is of `profile` or of none, and every item that measures no case."""
+    left_out = [item for item in items if (case := case_of(item)) is not None and case.profile not in ("", profile)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 def write_list(items: list[pytest.Item], file: Path) -> None:
     """Write `[{"nodeid": ..., "case": {...}}, ...]`, in the order the items would run. Raises `UsageError`."""
     listed = [

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from trnbench.backends.select import backend_class, preflight
-from trnbench.case import TIERS
+from trnbench.case import PROFILES, TIERS
 from trnbench.measure.rounds import check_round_count
 from trnbench.records.deviations import Deviation, load_deviations
 from trnbench.records.ids import new_id
@@ -33,6 +33,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     results: Path
     run_id: str
     tier: str | None
+    profile: str | None
+    """Of the served cases those of this profile; None takes all, to list them."""
+
     rounds: int | None
     list_file: Path | None
     instance_type: str | None
@@ -60,6 +63,9 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--results-dir", metavar="DIR", default="results/local", help="where records are written")
     group.addoption("--run-id", metavar="ID", help="id that the records of this session share (default: a new one)")
     group.addoption("--tier", metavar="NAME", help=f"only cases of this tier: {', '.join(TIERS)}")
+    group.addoption(
+        "--profile", metavar="NAME", help="served cases of this profile: quick (default) or full, for hours"
+    )
     group.addoption("--rounds", metavar="N", help="timed rounds a case, instead of the suite's own number")
     group.addoption("--trnbench-list", metavar="FILE", help="write the collected cases to FILE as JSON; run nothing")
     group.addoption("--instance-type", metavar="TYPE", help="the cloud instance this runs on, for its price")
@@ -85,6 +91,7 @@ def read_settings(config: pytest.Config) -> Settings:
         results=here / config.getoption("--results-dir"),
         run_id=config.getoption("--run-id") or new_id(),
         tier=tier,
+        profile=_profile(config.getoption("--profile"), measuring=backend is not None and list_file is None),
         rounds=_rounds(config.getoption("--rounds")),
         list_file=None if list_file is None else here / list_file,
         instance_type=config.getoption("--instance-type"),
@@ -105,6 +112,14 @@ def read_settings(config: pytest.Config) -> Settings:
 def refuse(error: TrnBenchError) -> NoReturn:
     """End the pytest session with the error's sentence and exit code."""
     pytest.exit(str(error), returncode=int(error.exit_code))
+
+
+def _profile(name: str | None, *, measuring: bool) -> str | None:
+    """The full profile takes hours on any device, so only who names it gets it."""
+    known = [one for one in PROFILES if one]
+    if name is not None and name not in known:
+        raise UsageError(f"--profile is {name!r}; it must be one of {', '.join(known)}")
+    return name or ("quick" if measuring else None)
 
 
 def _rounds(text: str | None) -> int | None:

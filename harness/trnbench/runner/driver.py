@@ -51,7 +51,7 @@ def run(options: RunOptions, reporter: Reporter) -> RunResult:
             tier=options.tier,
             suite=options.suite,
             select=options.select,
-            more=_trained_on(options),
+            more=["--profile", options.profile, *_trained_on(options)],
         )
         if stop.requested:
             return _interrupted_before_start(options, listed)
@@ -176,7 +176,7 @@ def _case_command(options: RunOptions, item: Listed, run_id: str) -> list[str]:
         command += ["--deviations", str(options.deviations.absolute())]
     if options.resume:
         command.append("--resume-training")
-    command += _trained_on(options)
+    command += ["--profile", options.profile, *_trained_on(options)]
     if not options.conformance:
         command.append("--no-conformance")
     return command

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from trnbench.case import QUALITY_PHASES, TIERS, Case
+from trnbench.case import PROFILES, QUALITY_PHASES, TIERS, Case
 from trnbench.status import UsageError
 from trnbench.wording import nearest
 
@@ -40,6 +40,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     region: str | None = None
     baseline: Path | None = None
     conformance: bool = True
+    profile: str = "quick"
     data: str | None = None
     target_loss: float | None = None
     ci: bool = False
@@ -58,6 +59,7 @@ def check_options(options: RunOptions) -> None:
     for name, value in (("--rounds", options.rounds), ("--runs", options.runs), ("--seeds", options.seeds)):
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; it must be at least 1")
+    check_profile(options.profile)
     if options.target_loss is not None and not options.target_loss > 0:
         raise UsageError(f"--target-loss is {options.target_loss:g}; it must be a positive number, in nats per token")
     if options.timeout is not None and not options.timeout > 0:
@@ -69,6 +71,13 @@ def check_options(options: RunOptions) -> None:
     if options.baseline is not None and not options.baseline.exists():
         raise UsageError(f"--compare {options.baseline} does not exist; give a results folder or a record file")
     check_writable(options.results, "--results")
+
+
+def check_profile(profile: str) -> None:
+    """Raise `UsageError` for a profile that there is not."""
+    known = [one for one in PROFILES if one]
+    if profile not in known:
+        raise UsageError(f"--profile {profile} is unknown; {nearest(profile, known, 'there are ' + ', '.join(known))}")
 
 
 def deviations_beside(suites: Path) -> Path | None:
