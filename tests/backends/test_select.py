@@ -96,14 +96,22 @@ def test_every_module_imports_on_a_machine_without_accelerator() -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == [{}, False, False], done.stderr
 
 
+ENGINE = ("build", "divergence", "explain", "measure", "rows", "runs", "samples", "scoring", "text_samples")
+TORCH_CODE = (
+    *("trnbench.workloads.", "trnbench.conformance.", "trnbench.training.reference_runs"),
+    *(f"trnbench.serving.{name}" for name in ENGINE),
+)
+"""LoadGen's side of serving, its profiles and versions do without, as does what judges a training."""
+
+
 def test_modules_import_without_torch() -> None:
-    """G1: only the models and the conformance suite, which are torch code, need torch to be imported."""
+    """G1: only the models, the serving engine and the conformance suite, which are torch code, need torch for that."""
     done = _python(
         f"BLOCKED = ('torch', 'torch_xla', 'torch_neuronx')\n{WITHOUT_TORCH}{IMPORT_ALL}print(json.dumps(failed))"
     )
     failed = json.loads(done.stdout.splitlines()[-1])
     assert set(failed.values()) <= {"ModuleNotFoundError: No module named 'torch'"}, failed
-    assert all(name.startswith(("trnbench.workloads.", "trnbench.conformance.")) for name in failed), failed
+    assert all(name.startswith(TORCH_CODE) for name in failed), sorted(failed)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ def test_a_quick_light_point_takes_seconds() -> None:
     model = performance_test(case, rules, samples=rules.library, rate=60.0)
     lightest = point_tests(model, 60.0, POINT_RULES["quick"])[0]
     assert lightest.rate is not None
-    assert lightest.least_queries / lightest.rate < 5
+    assert lightest.least_queries >= LEAST_COUNT["90"], "a curve of p90 has all its points"
+    assert lightest.least_queries / lightest.rate < 10
 
 
 def test_points_show_latencies_whatever_loadgen_says_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

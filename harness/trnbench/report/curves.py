@@ -146,9 +146,12 @@ def _panel(sheet: Sheet, panel: Panel, block: list[int], top: float, bottom: flo
     axes.set_xlim(*_scale(axes.xaxis, across, panel.log_across, (sheet.width - _LEFT) / 62, zero=panel.from_zero))
     low, high = _scale(axes.yaxis, up, panel.log_up, 5.0)
     if panel.rules:
-        # Room for a label above the highest line.
+        # Room for a label above the highest line, and for one below the lowest where nothing lies below that.
         share = _LINE / (bottom - top)
-        high = high * (high / low) ** share if panel.log_up else high + (high - low) * share
+        under = share if len(panel.rules) > 1 and min(rule.value for rule in panel.rules) <= min(up) else 0.0
+        span = high / low if panel.log_up else high - low
+        high = high * span**share if panel.log_up else high + span * share
+        low = low / span**under if panel.log_up else low - span * under
     axes.set_ylim(low, high)
     if panel.upright is not None:
         axes.axvline(panel.upright, color=INK, linewidth=1.2, linestyle=(0, (8, 2, 2, 2)), zorder=1.5)
@@ -162,7 +165,10 @@ def _panel(sheet: Sheet, panel: Panel, block: list[int], top: float, bottom: flo
 
 
 def _label_places(panel: Panel, low: float, high: float, top: float, bottom: float) -> list[float]:
-    """Where the labels of the rules stand: each above its line, the lowest two apart, none outside the axes."""
+    """Where the labels of the rules stand, outside of the axes never.
+
+    Each stands above its line; the lowest one below it, where it would stand on the line of the next.
+    """
 
     def share(value: float) -> float:
         if panel.log_up:
@@ -171,6 +177,10 @@ def _label_places(panel: Panel, low: float, high: float, top: float, bottom: flo
 
     places = {place: bottom - (bottom - top) * share(rule.value) - 8 for place, rule in enumerate(panel.rules)}
     ordered = sorted(places, key=lambda place: places[place], reverse=True)
+    if len(ordered) > 1 and places[ordered[0]] - places[ordered[1]] < 2 * _LINE:
+        below = places[ordered[0]] + 2 * 8
+        if below + _LINE / 2 <= bottom:
+            places[ordered[0]] = below
     for lower, upper in itertools.pairwise(ordered):
         places[upper] = min(places[upper], places[lower] - _LINE)
     return [max(top + 6 + _LINE * ordered[::-1].index(place), places[place]) for place in range(len(places))]

@@ -52,9 +52,12 @@ def load_runs(record: Record) -> list[LoadGenRun]:
 
 
 def highest_valid(runs: list[LoadGenRun]) -> LoadGenRun | None:
-    """The valid run at the highest rate: a round where one is at that rate, since those are what counts."""
-    valid = [run for run in runs if not missed(run) and "target" in run.rates]
-    return max(valid, key=lambda run: (run.rates["target"], run.purpose == "round"), default=None)
+    """The valid run at the highest rate: of the rounds where one of them is valid, since those are what counts.
+
+    A search may have found a higher rate valid once, which then did not hold.
+    """
+    valid = [run for run in runs if not missed(run) and "target" in run.rates and run.purpose != "point"]
+    return max(valid, key=lambda run: (run.purpose == "round", run.rates["target"]), default=None)
 
 
 def curve_figure(record: Record, name: str, table_id: str) -> Figure | None:
@@ -169,9 +172,13 @@ def _carried(runs: list[LoadGenRun], latency: str) -> set[str]:
 
 
 def _common_percentile(runs: list[LoadGenRun], latency: str) -> str:
-    """The highest percentile that at least half of the runs carry, which limits are about; empty where none is."""
-    found = [run.latencies[latency].percentiles for run in runs if latency in run.latencies]
-    return next((key for key in PERCENTILES if found and sum(key in each for each in found) * 2 >= len(found)), "")
+    """The highest percentile that nearly all load points carry, or all runs where there is no point; empty for none.
+
+    The curve is made of the points: at a percentile that few of them carry there is none.
+    """
+    found = [run.latencies[latency].percentiles for run in runs if latency in run.latencies and run.purpose == "point"]
+    found = found or [run.latencies[latency].percentiles for run in runs if latency in run.latencies]
+    return next((key for key in PERCENTILES if found and sum(key in each for each in found) * 4 >= len(found) * 3), "")
 
 
 def _kind_keys(runs: list[LoadGenRun]) -> list[Key]:
@@ -182,7 +189,7 @@ def _kind_keys(runs: list[LoadGenRun]) -> list[Key]:
     }
     keys = [Key(words=told, sign=_DRAWN[purpose]) for purpose, told in words.items() if _any(runs, purpose)]
     if any(missed(run) for run in runs):
-        keys.append(Key(words="crossed out: missed a limit, had too few queries, or failed", sign="cross"))
+        keys.append(Key(words="crossed out: missed a limit, or failed", sign="cross"))
     return keys
 
 

@@ -70,7 +70,7 @@ def loadgen_table(record: Record, table_id: str) -> Table:
         *([Column("Tokens", "n", "a second"), Column("Answer", "nowrap", "tokens")] if answers else []),
         *(Column(LATENCY_NAMES[name], "n", f"p{key}") for name in latencies for key in PERCENTILES[name]),
         Column("Duration", "n"),
-        Column("Why not", "reason"),
+        Column("Why not", "told"),
     ]
     return Table(
         id=table_id,

@@ -28,6 +28,9 @@ PROFILES: dict[Profile, str] = {
     ),
     "full": "Full profile: as long, and with as many queries, as the rules ask for.",
 }
+_LIMITED = 99.0
+"""The percentile that limits are about."""
+
 LATENCY_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "latency": "Latency"}
 LATENCIES_IN_FULL = {
     "ttft": "TTFT, time to first token",
@@ -56,8 +59,24 @@ def run_tag(run: LoadGenRun) -> Tag:
 
 
 def missed(run: LoadGenRun) -> bool:
-    """Whether a plot crosses the run out: it failed, or LoadGen says that it missed its limits or counts."""
-    return not run.valid or run.verdict == "INVALID" or bool(run.errors) or not run.samples
+    """Whether a plot crosses the run out: it failed, or was late.
+
+    LoadGen calls most load points INVALID, for they ask too few queries to be judged; such a point is late where any
+    percentile that it carries lies beyond the limit.
+    """
+    if not run.valid or run.errors or not run.samples:
+        return True
+    return _late(run) if run.purpose == "point" else run.verdict == "INVALID"
+
+
+def _late(run: LoadGenRun) -> bool:
+    limits = {name: limit_of(run, name) for name in run.latencies}
+    return any(
+        value > limit and float(key) <= _LIMITED
+        for name, limit in limits.items()
+        if limit is not None
+        for key, value in run.latencies[name].percentiles.items()
+    )
 
 
 def why_not(run: LoadGenRun) -> str:
@@ -65,7 +84,11 @@ def why_not(run: LoadGenRun) -> str:
     if run.reasons:
         return "; ".join(run.reasons)
     if run.verdict == "INVALID":
-        return "LoadGen says INVALID: beyond the limits or too few queries; its latencies are sound"
+        return (
+            "beyond the limit"
+            if _late(run)
+            else "LoadGen says INVALID: too few queries to judge a limit by; its latencies are sound"
+        )
     return ""
 
 

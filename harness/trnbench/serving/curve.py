@@ -27,7 +27,7 @@ class PointRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 POINT_RULES = {
-    "quick": PointRules(seconds=1.5, least_queries=24, most_queries=459),
+    "quick": PointRules(seconds=1.5, least_queries=64, most_queries=459),
     "full": PointRules(seconds=120.0, least_queries=459, most_queries=24_576),
 }
 """By profile. 459 queries carry a p99, 64 a p90, fewer the median (`records.schema.LEAST_COUNT`)."""
