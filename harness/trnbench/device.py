@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from trnbench.status import UsageError
+
+Number = TypeVar("Number", int, float)
 
 Scalar = str | int | float | bool
 """A value that survives a round trip through JSON unchanged."""
@@ -47,7 +51,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """Running totals since the backend opened; callers subtract two readings.
+    """Running totals since the backend opened, or what was counted between two readings (`since`).
 
     `compiles` and `compile_seconds` are None where the backend cannot count them. `fallbacks` maps each operator
     that left the device for the host to how often it did.
@@ -57,9 +61,23 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     compile_seconds: float | None
     fallbacks: dict[str, int] = {}
 
+    def since(self, before: Counters) -> Counters:
+        """What was counted between an earlier reading and this one; operators that left no more are left out."""
+        left = {name: total - before.fallbacks.get(name, 0) for name, total in self.fallbacks.items()}
+        return Counters(
+            compiles=difference(self.compiles, before.compiles),
+            compile_seconds=difference(self.compile_seconds, before.compile_seconds),
+            fallbacks={name: count for name, count in left.items() if count > 0},
+        )
+
     def fallback_total(self) -> int:
         """Number of operator executions that ran on the host instead of the device."""
         return sum(self.fallbacks.values())
+
+
+def difference(after: Number | None, before: Number | None) -> Number | None:
+    """`after - before`, None where either is not known."""
+    return None if after is None or before is None else after - before
 
 
 class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):

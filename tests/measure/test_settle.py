@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_backend import FakeBackend, fake_case
 
+from trnbench.collector import collector_paused
 from trnbench.measure.settle import (
     DEVICE_FLUSH_BYTES,
     LEAST_HOST_FLUSH_BYTES,
     Settle,
-    collector_paused,
     flush_bytes,
     last_level_cache_bytes,
 )

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from trnbench.records.drift import drift
+from trnbench.records.measured import fell_back_to_eager
 from trnbench.status import CaseError, Status
 
 if TYPE_CHECKING:
@@ -105,8 +106,9 @@ def faults_in_rounds(
         named = ", ".join(f"{operator} x{count}" for operator, count in sorted(fallbacks.items()) if count)
         reasons.append(f"operators ran on the host in timed rounds: {named}")
         status = Status.FALLBACK
-    if case.mode == "compiled" and compiled_graphs == 0 and cache in ("cold", "none"):
-        reasons.append("compile fell back: compiled mode was asked for and no graph was compiled")
+    fell_back = fell_back_to_eager(case.mode, compiled_graphs, cache)
+    if fell_back:
+        reasons.append(fell_back)
         status = Status.FALLBACK
     return status, reasons
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trnbench.measure.loop import difference
 from trnbench.measure.warmup import MAX_WARMUP
 from trnbench.status import CaseError, Status
 
@@ -33,11 +32,11 @@ def first_token_seconds(
 
     def timed() -> tuple[float, int]:
         settle()
-        before = backend.counters().compiles
+        before = backend.counters()
         start = clock()
         first_token()
         seconds = clock() - start
-        return seconds, difference(backend.counters().compiles, before) or 0
+        return seconds, backend.counters().since(before).compiles or 0
 
     for count in range(1, MAX_WARMUP + 1):
         _, compiles = timed()

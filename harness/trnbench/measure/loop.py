@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from trnbench.device import difference
 from trnbench.measure.checks import check_loss, check_placement
 
 if TYPE_CHECKING:
@@ -14,12 +15,9 @@ if TYPE_CHECKING:
     import torch
 
     from trnbench.backends.base import Backend
-    from trnbench.device import Counters
     from trnbench.measure.energy import EnergyMeter
     from trnbench.measure.settle import Settle
     from trnbench.workloads.program import Program
-
-Number = TypeVar("Number", int, float)
 
 
 class StepNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,23 +62,12 @@ class StepLoop:
     def conclude(self, where: str) -> StepNote:
         """Untimed: what the step did. Raises `CaseError` (`INVALID`) for a loss that is not finite."""
         energy = self._meter.read()
-        counters = self._backend.counters()
+        counted = self._backend.counters().since(self._before)
         check_placement([output.device.type for output in self._outputs], self._backend.device.type)
         check_loss(float(self._program.loss_like(self._outputs)), self.executed, where)
         return StepNote(
             items=self._items,
-            compiles=difference(counters.compiles, self._before.compiles),
-            fallbacks=new_fallbacks(counters, self._before),
+            compiles=counted.compiles,
+            fallbacks=counted.fallbacks,
             energy_joules=difference(energy, self._energy_before),
         )
-
-
-def difference(after: Number | None, before: Number | None) -> Number | None:
-    """`after - before`, None where either is not known."""
-    return None if after is None or before is None else after - before
-
-
-def new_fallbacks(after: Counters, before: Counters) -> dict[str, int]:
-    """Operators that left the device between two readings, with how often."""
-    counts = {name: total - before.fallbacks.get(name, 0) for name, total in after.fallbacks.items()}
-    return {name: count for name, count in counts.items() if count > 0}

@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
+from trnbench.collector import collector_paused
 from trnbench.measure import checks
 from trnbench.measure.energy import EnergyMeter, open_meter
 from trnbench.measure.first_token import first_token_seconds
-from trnbench.measure.loop import StepLoop, StepNote, difference
-from trnbench.measure.settle import Settle, collect_between_rounds, collector_paused
+from trnbench.measure.loop import StepLoop, StepNote
+from trnbench.measure.settle import Settle, collect_between_rounds
 from trnbench.measure.warmup import MAX_WARMUP, MIN_WARMUP, Warmup, warm_up
-from trnbench.records.measured import Measured
-from trnbench.records.schema import MAX_ROUNDS, Compile, Flops, Measurement, Memory, Round, WarmupStep
+from trnbench.records.measured import Clock, Measured, clock_name, compilation, null_reasons
+from trnbench.records.schema import MAX_ROUNDS, Flops, Measurement, Memory, Round, WarmupStep
 from trnbench.status import CaseError, Status, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_benchmark.fixture import BenchmarkFixture
 
     from trnbench.backends.base import Backend
     from trnbench.case import Case
     from trnbench.workloads.program import Program
 
-Clock = Callable[[], float]
 DEFAULT_ROUNDS = 10
 
 
@@ -65,11 +66,11 @@ def measure_program(
     compile_start = backend.counters()
     warmup = warm_up(lambda: _warmup_step(loop, clock), min_warmup, max_warmup)
     compile_end = backend.counters()
-    compilation = Compile(
-        count=difference(compile_end.compiles, compile_start.compiles),
-        seconds=difference(compile_end.compile_seconds, compile_start.compile_seconds),
+    compiled = compilation(
+        compile_end.since(compile_start),
         first_step_seconds=warmup.steps[0].seconds,
-        cache=_cache_state(backend),
+        cache=backend.compile_cache_state(),
+        backend=backend.name,
     )
     if not warmup.settled:
         raise CaseError(Status.INVALID, _unsettled(warmup))
@@ -85,11 +86,11 @@ def measure_program(
     timings = first_token_seconds(backend, program, Settle(backend, case.cache), clock, rounds)
     flops, convention = program.flops()
     measurement = Measurement(
-        clock=_clock_name(clock),
+        clock=clock_name(clock),
         sync=backend.sync_method,
         warmup=warmup.steps,
         rounds=[_round(value, note) for value, note in zip(seconds, notes, strict=True)],
-        compile=compilation,
+        compile=compiled,
         memory=Memory(peak_bytes=peak.peak_bytes, source=peak.source),
         flops=Flops(value=flops, convention=convention),
         energy_source=meter.source,
@@ -134,7 +135,7 @@ def _timed_rounds(
     timer = stats.options["timer"]
     if timer is not clock:
         raise CaseError(
-            Status.INVALID, f"rounds were timed with {_clock_name(timer)}, the rest with {_clock_name(clock)}"
+            Status.INVALID, f"rounds were timed with {clock_name(timer)}, the rest with {clock_name(clock)}"
         )
     return notes, list(stats.stats.data), wall_seconds
 
@@ -157,23 +158,9 @@ def _judge(case: Case, measurement: Measurement, notes: list[StepNote], meter: E
     status, reasons = checks.faults_in_rounds(case, measurement.rounds, fallbacks, compiled.count, compiled.cache)
     warning = checks.drift_warning([item.seconds for item in measurement.rounds])
     reason = "; ".join([*reasons, warning] if warning else reasons)
-    return Measured(measurement=measurement, status=status, reason=reason, unknown=_unknown(measurement, meter))
-
-
-def _unknown(measurement: Measurement, meter: EnergyMeter) -> dict[str, str]:
-    """Every field of the measurement that is null, with the reason."""
-    uncounted = "the backend cannot count compiles"
-    found = {
-        "energy_source": (measurement.energy_source is None, meter.reason),
-        "rounds[*].energy_joules": (any(item.energy_joules is None for item in measurement.rounds), meter.reason),
-        "rounds[*].compiles": (any(item.compiles is None for item in measurement.rounds), uncounted),
-        "warmup[*].compiles": (any(step.compiles is None for step in measurement.warmup), uncounted),
-        "compile.count": (measurement.compile.count is None, uncounted),
-        "compile.seconds": (measurement.compile.seconds is None, "the backend cannot time compiles"),
-        "compile.cache": (measurement.compile.cache is None, "the backend cannot tell the state of its compile cache"),
-        "memory.peak_bytes": (measurement.memory.peak_bytes is None, f"no peak from {measurement.memory.source}"),
-    }
-    return {f"measurement.{name}": reason for name, (is_null, reason) in found.items() if is_null}
+    return Measured(
+        measurement=measurement, status=status, reason=reason, unknown=null_reasons(measurement, energy=meter.reason)
+    )
 
 
 def _unsettled(warmup: Warmup) -> str:
@@ -181,15 +168,3 @@ def _unsettled(warmup: Warmup) -> str:
     return (
         f"recompiled: still compiling after {len(warmup.steps)} warm-up steps ({compiles} compiles); no round was timed"
     )
-
-
-def _cache_state(backend: Backend) -> Literal["cold", "warm", "none"] | None:
-    state = backend.compile_cache_state()
-    if state not in ("cold", "warm", "none", None):
-        raise CaseError(Status.FAILED, f"backend {backend.name} reports compile cache state {state!r}")
-    return cast('Literal["cold", "warm", "none"] | None', state)
-
-
-def _clock_name(clock: Clock) -> str:
-    name = getattr(clock, "__qualname__", type(clock).__qualname__)
-    return f"{getattr(clock, '__module__', None) or type(clock).__module__}.{name}"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gc
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trnbench.backends.base import Backend
     from trnbench.case import CachePolicy
 
@@ -61,25 +58,6 @@ def last_level_cache_bytes(root: Path = HOST_CACHE_ROOT) -> int | None:
         if digits.isdecimal():
             sizes.append(int(digits) * unit)
     return max(sizes, default=None)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep Python's cyclic garbage collector out of the rounds, and restore it as it was.
-
-    Everything alive is frozen first, so that a collection between rounds (see `collect_between_rounds`) looks only
-    at what the last round left behind.
-    """
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if enabled:
-            gc.enable()
 
 
 def collect_between_rounds() -> None:

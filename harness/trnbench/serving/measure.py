@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from trnbench.records.measured import Measured
-from trnbench.records.schema import Compile, Measurement, Memory, Round, WarmupStep
+from trnbench.records.measured import Measured, clock_name, compilation, fell_back_to_eager, null_reasons
+from trnbench.records.schema import Measurement, Memory, Round, WarmupStep
 from trnbench.serving.build import build_system
 from trnbench.serving.clock import advance, loadgen_clock
 from trnbench.serving.profiles import profile
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from trnbench.backends.base import Backend
     from trnbench.case import Case
-    from trnbench.records.schema import Check
+    from trnbench.records.schema import Check, Compile
     from trnbench.serving.runs import Ran
     from trnbench.serving.samples import Samples
     from trnbench.serving.system import System
@@ -73,18 +73,13 @@ def measure_serving(
     start = time.perf_counter()
     before = backend.counters()
     system = build_system(case, backend, samples)
-    built = WarmupStep(
-        seconds=time.perf_counter() - start, compiles=_difference(backend.counters().compiles, before.compiles)
-    )
+    built = WarmupStep(seconds=time.perf_counter() - start, compiles=backend.counters().since(before).compiles)
     warmup = [built, *warm_passes(backend, system, rules.library, BATCHES_OF_WARMUP * case.batch)]
-    warm = backend.counters()
-    compiled = Compile(
-        count=_difference(warm.compiles, before.compiles),
-        seconds=None
-        if warm.compile_seconds is None or before.compile_seconds is None
-        else warm.compile_seconds - before.compile_seconds,
+    compiled = compilation(
+        backend.counters().since(before),
         first_step_seconds=built.seconds,
-        cache=_cache_state(backend),
+        cache=backend.compile_cache_state(),
+        backend=backend.name,
     )
     backend.reset_memory_peak()
     runs = Runs(
@@ -110,7 +105,7 @@ def measure_serving(
     if timed:
         _hand_to(benchmark, [cast("float", one.metric) for one in timed])
     measurement = Measurement(
-        clock=f"{loadgen_clock.__module__}.{loadgen_clock.__qualname__}",
+        clock=clock_name(loadgen_clock),
         sync=backend.sync_method,
         warmup=warmup,
         rounds=[_round(one, case) for one in timed],
@@ -126,7 +121,7 @@ def measure_serving(
         measurement=measurement,
         status=status,
         reason="; ".join([*reasons, *stages.notes, *missing]),
-        unknown=_unknown(measurement),
+        unknown=null_reasons(measurement, energy=NO_ENERGY, flops=NO_FLOPS),
         files=files,
         checks=checks,
     )
@@ -155,7 +150,7 @@ def warm_passes(backend: Backend, system: System, count: int, requests: int) -> 
         while system.busy:
             system.step()
         seconds = time.perf_counter() - start
-        compiles = _difference(backend.counters().compiles, before.compiles)
+        compiles = backend.counters().since(before).compiles
         steps.append(WarmupStep(seconds=seconds, compiles=compiles))
         if number >= LEAST_PASSES and not compiles:
             return steps
@@ -178,9 +173,8 @@ def judge(case: Case, rounds: Sequence[Ran], compiled: Compile, ended: CaseError
     ]
     if reasons:
         return Status.INVALID, reasons
-    if case.mode == "compiled" and compiled.count == 0 and compiled.cache in ("cold", "none"):
-        return Status.FALLBACK, ["compile fell back: compiled mode was asked for and no graph was compiled"]
-    return Status.OK, []
+    fell_back = fell_back_to_eager(case.mode, compiled.count, compiled.cache)
+    return (Status.FALLBACK, [fell_back]) if fell_back else (Status.OK, [])
 
 
 def _hand_to(benchmark: BenchmarkFixture, metrics: Sequence[float]) -> None:
@@ -221,30 +215,3 @@ def _collector_settled() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def _difference(after: int | None, before: int | None) -> int | None:
-    return None if after is None or before is None else after - before
-
-
-def _cache_state(backend: Backend) -> Literal["cold", "warm", "none"] | None:
-    state = backend.compile_cache_state()
-    if state not in ("cold", "warm", "none", None):
-        raise CaseError(Status.FAILED, f"backend {backend.name} reports compile cache state {state!r}")
-    return cast('Literal["cold", "warm", "none"] | None', state)
-
-
-def _unknown(measurement: Measurement) -> dict[str, str]:
-    uncounted = "the backend cannot count compiles"
-    found = {
-        "flops": (True, NO_FLOPS),
-        "energy_source": (True, NO_ENERGY),
-        "rounds[*].energy_joules": (bool(measurement.rounds), NO_ENERGY),
-        "rounds[*].compiles": (any(item.compiles is None for item in measurement.rounds), uncounted),
-        "warmup[*].compiles": (any(step.compiles is None for step in measurement.warmup), uncounted),
-        "compile.count": (measurement.compile.count is None, uncounted),
-        "compile.seconds": (measurement.compile.seconds is None, "the backend cannot time compiles"),
-        "compile.cache": (measurement.compile.cache is None, "the backend cannot tell the state of its compile cache"),
-        "memory.peak_bytes": (measurement.memory.peak_bytes is None, f"no peak from {measurement.memory.source}"),
-    }
-    return {f"measurement.{name}": reason for name, (is_null, reason) in found.items() if is_null}

@@ -98,14 +98,12 @@ class Runs:
         seen = Observed(self._system, self._samples, ask_instead)
         before = self._backend.counters()
         result = link.run_loadgen(test, seen, folder=logs, timeout=self._timeout(test))
-        after = self._backend.counters()
-        compiles = None if after.compiles is None or before.compiles is None else after.compiles - before.compiles
-        faults = device_faults(compiles, before, after)
+        counted = self._backend.counters().since(before)
+        faults = device_faults(counted)
         if not ask_instead:
             faults += self._answer_faults(result, seen, test)
         run = stored_run(result, test, purpose=purpose, faults=faults, asked_tokens=seen.asked_tokens, notes=notes)
-        fallbacks = after.fallback_total() - before.fallback_total()
-        self.ran.append(Ran(test, result, run, seen, compiles, fallbacks, logs))
+        self.ran.append(Ran(test, result, run, seen, counted.compiles, counted.fallback_total(), logs))
         return self.ran[-1]
 
     def probe(self, test: Test, notes: Mapping[str, Scalar]) -> Ran:
@@ -149,16 +147,11 @@ class Runs:
         return faults
 
 
-def device_faults(compiles: int | None, before: Counters, after: Counters) -> list[str]:
-    """What the backend counted between two readings that must not happen inside a test."""
-    faults = [f"compiled inside the run: {compiles} compiles"] if compiles else []
-    fell_back = {
-        name: count - before.fallbacks.get(name, 0)
-        for name, count in sorted(after.fallbacks.items())
-        if count > before.fallbacks.get(name, 0)
-    }
-    if fell_back:
-        named = ", ".join(f"{name} x{count}" for name, count in fell_back.items())
+def device_faults(counted: Counters) -> list[str]:
+    """What the backend counted during a test that must not happen inside one."""
+    faults = [f"compiled inside the run: {counted.compiles} compiles"] if counted.compiles else []
+    if counted.fallbacks:
+        named = ", ".join(f"{name} x{count}" for name, count in sorted(counted.fallbacks.items()))
         faults.append(f"operators ran on the host inside the run: {named}")
     return faults
 

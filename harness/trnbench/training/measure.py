@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from trnbench.case import QUALITY_PHASES
-from trnbench.records.measured import Measured
+from trnbench.collector import collector_paused
+from trnbench.records.measured import Measured, clock_name, null_reasons
 from trnbench.records.schema import MAX_ROUNDS, Measurement, Memory
 from trnbench.records.store import StoreError
 from trnbench.status import CaseError, Status, UsageError
@@ -22,7 +23,6 @@ from trnbench.training.convergence import convergence_checks
 from trnbench.training.judge import judge
 from trnbench.training.outcome import as_stored, finish
 from trnbench.training.run import Run, Setting
-from trnbench.training.watch import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from trnbench.backends.base import Backend
     from trnbench.case import Case
+    from trnbench.records.measured import Clock
     from trnbench.records.schema import Check, TrainingRun
-    from trnbench.training.watch import Clock
     from trnbench.workloads.text import Data
 
 REFERENCES = Path("suites/training/reference")
@@ -237,12 +237,6 @@ def _check_timer(benchmark: BenchmarkFixture, clock: Clock) -> None:
         )
 
 
-def clock_name(clock: Callable[[], float]) -> str:
-    """Module and name of a clock, as a record keeps it."""
-    name = getattr(clock, "__qualname__", type(clock).__qualname__)
-    return f"{getattr(clock, '__module__', None) or type(clock).__module__}.{name}"
-
-
 def _measured(setting: Setting, ended: _Ended, checks: list[Check]) -> Measured:
     if ended.failure:
         status, reason = Status.INVALID, "; ".join([ended.failure, *setting.state.notes])
@@ -265,7 +259,10 @@ def _measured(setting: Setting, ended: _Ended, checks: list[Check]) -> Measured:
         measurement=measurement,
         status=status,
         reason=reason,
-        unknown=_unknown(setting, measurement),
+        unknown={
+            **null_reasons(measurement, energy=NO_ENERGY, flops=NO_FLOPS),
+            **_floors(setting, measurement),
+        },
         files=ended.logs,
         checks=checks,
     )
@@ -279,20 +276,7 @@ def _peak(finished: list[Finished]) -> Memory:
     return unknown[0] if unknown else max((one.memory for one in finished), key=lambda memory: memory.peak_bytes or 0)
 
 
-def _unknown(setting: Setting, measurement: Measurement) -> dict[str, str]:
-    """Every field of the measurement that is null, with the reason."""
-    uncounted = "the backend cannot count compiles"
-    compiled = measurement.compile
-    found = {
-        "energy_source": (True, NO_ENERGY),
-        "rounds[*].energy_joules": (bool(measurement.rounds), NO_ENERGY),
-        "rounds[*].compiles": (any(item.compiles is None for item in measurement.rounds), uncounted),
-        "warmup[*].compiles": (any(step.compiles is None for step in measurement.warmup), uncounted),
-        "compile.count": (compiled.count is None, uncounted),
-        "compile.seconds": (compiled.seconds is None, "the backend cannot time compiles"),
-        "compile.cache": (compiled.cache is None, "the backend cannot tell the state of its compile cache"),
-        "memory.peak_bytes": (measurement.memory.peak_bytes is None, f"no peak from {measurement.memory.source}"),
-        "flops": (True, NO_FLOPS),
-        "training[*].floor": (any(run.floor is None for run in measurement.training), setting.data.floor_reason),
-    }
-    return {f"measurement.{name}": reason for name, (is_null, reason) in found.items() if is_null}
+def _floors(setting: Setting, measurement: Measurement) -> dict[str, str]:
+    """Why the loss of the best possible predictor is not known, where it is not."""
+    unknown = any(run.floor is None for run in measurement.training)
+    return {"measurement.training[*].floor": setting.data.floor_reason} if unknown else {}

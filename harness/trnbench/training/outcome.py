@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from trnbench.records.schema import Memory, Round, TrainingRun
 from trnbench.status import CaseError, Status
 from trnbench.training.checkpoint import Finished
-from trnbench.training.watch import check_time, difference, new_fallbacks
+from trnbench.training.watch import check_time
 
 if TYPE_CHECKING:
     from trnbench.device import Scalar
@@ -26,7 +26,7 @@ def finish(run: Run, timed: float) -> Finished:
     samples and the optimizer's own count do not agree; the time around the run is none, or below the time within it.
     """
     progress, backend = run.progress, run.setting.backend
-    after = backend.counters()
+    counted = backend.counters().since(run.before)
     check_steps(run)
     final_state = run.fingerprint()
     if final_state == progress.start_state:
@@ -40,7 +40,6 @@ def finish(run: Run, timed: float) -> Finished:
     stored = as_stored(run, final_state)
     if stored is None:
         raise CaseError(Status.INVALID, f"{run.name} ended before its target was known")
-    fallbacks = new_fallbacks(after, run.before)
     peak = backend.memory_peak()
     return Finished(
         identity=run.setting.identity,
@@ -48,13 +47,13 @@ def finish(run: Run, timed: float) -> Finished:
         round=Round(
             seconds=progress.seconds,
             items={"tokens": progress.tokens, "samples": progress.samples},
-            compiles=difference(after.compiles, run.before.compiles),
-            fallbacks=sum(fallbacks.values()),
+            compiles=counted.compiles,
+            fallbacks=counted.fallback_total(),
             energy_joules=None,
         ),
         preparation=run.preparation,
         memory=Memory(peak_bytes=peak.peak_bytes, source=peak.source),
-        fallbacks=fallbacks,
+        fallbacks=counted.fallbacks,
         log=run.log,
     )
 

@@ -15,12 +15,13 @@ import gc
 import math
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from trnbench.records.measured import Clock, compilation
 from trnbench.records.schema import Evaluation
 from trnbench.status import CaseError, Status
 from trnbench.training.checkpoint import Identity, Preparation, Progress, StateFolder
 from trnbench.training.keeper import Keeper
 from trnbench.training.log import RunLog
-from trnbench.training.watch import Clock, Waits, compilation
+from trnbench.training.watch import Waits
 
 if TYPE_CHECKING:
     import torch
@@ -138,7 +139,12 @@ class Run:
         )
         self.learner.warm_up()
         warmup = self._waits.stop()
-        compiled = compilation(backend, before, backend.counters(), warmup)
+        compiled = compilation(
+            backend.counters().since(before),
+            first_step_seconds=warmup[0].seconds,
+            cache=backend.compile_cache_state(),
+            backend=backend.name,
+        )
         return Preparation(seconds=clock() - start, warmup=warmup, compile=compiled)
 
     def fingerprint(self) -> str:

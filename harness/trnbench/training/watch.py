@@ -1,26 +1,20 @@
-"""What is read beside a run: waits and compiles of its warm-up, differences of counters, whether a time can be true."""
+"""What is read beside a run: waits and compiles of its warm-up, and whether a time can be true."""
 
 from __future__ import annotations
 
-import gc
 import math
-from collections.abc import Callable
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from typing import TYPE_CHECKING
 
-from trnbench.records.schema import Compile, WarmupStep
+from trnbench.records.schema import WarmupStep
 from trnbench.status import CaseError, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import torch
 
     from trnbench.backends.base import Backend
-    from trnbench.device import Counters
-
-Clock = Callable[[], float]
-Number = TypeVar("Number", int, float)
+    from trnbench.records.measured import Clock
 
 CLOCK_TOLERANCE = 1e-6
 """Relative and absolute (seconds) slack for the difference of two readings around the same work."""
@@ -34,7 +28,7 @@ class Waits:
         self._noting = False
         self._steps: list[WarmupStep] = []
         self._since = 0.0
-        self._compiles: int | None = None
+        self._counters = backend.counters()
 
     def start(self) -> None:
         """Begin to note."""
@@ -50,40 +44,13 @@ class Waits:
         """Block until the outputs exist."""
         self._backend.materialize(outputs)
         if self._noting:
-            since, compiles = self._since, self._compiles
+            since, counters = self._since, self._counters
             self._mark()
-            step = WarmupStep(seconds=self._since - since, compiles=difference(self._compiles, compiles))
+            step = WarmupStep(seconds=self._since - since, compiles=self._counters.since(counters).compiles)
             self._steps.append(step)
 
     def _mark(self) -> None:
-        self._since, self._compiles = self._clock(), self._backend.counters().compiles
-
-
-def difference(after: Number | None, before: Number | None) -> Number | None:
-    """`after - before`, None where either is not known."""
-    return None if after is None or before is None else after - before
-
-
-def new_fallbacks(after: Counters, before: Counters) -> dict[str, int]:
-    """Operators that left the device between two readings, with how often."""
-    counts = {name: total - before.fallbacks.get(name, 0) for name, total in after.fallbacks.items()}
-    return {name: count for name, count in counts.items() if count > 0}
-
-
-def compilation(backend: Backend, before: Counters, after: Counters, warmup: Sequence[WarmupStep]) -> Compile:
-    """What was compiled between two readings; `warmup` is what was waited for between them.
-
-    Raises `CaseError` (`FAILED`) for a backend that describes its compile cache in a word that is none.
-    """
-    state = backend.compile_cache_state()
-    if state not in ("cold", "warm", "none", None):
-        raise CaseError(Status.FAILED, f"backend {backend.name} reports compile cache state {state!r}")
-    return Compile(
-        count=difference(after.compiles, before.compiles),
-        seconds=difference(after.compile_seconds, before.compile_seconds),
-        first_step_seconds=warmup[0].seconds,
-        cache=cast('Literal["cold", "warm", "none"] | None', state),
-    )
+        self._since, self._counters = self._clock(), self._backend.counters()
 
 
 def check_time(timed: float, own: float, name: str) -> None:
@@ -97,18 +64,3 @@ def check_time(timed: float, own: float, name: str) -> None:
         raise CaseError(
             Status.INVALID, f"inconsistent timing: {name} took {timed:.6g} s around it and {own:.6g} s within it"
         )
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep Python's cyclic garbage collector out of the runs, and restore it as it was."""
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if enabled:
-            gc.enable()
