@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from trnbench.case import SHAPELESS_PHASES
-from trnbench.workloads.version import workload_version
+from trnbench.workloads.version import add_source, workload_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,8 +62,7 @@ def conformance_version(phase: str, workload: str) -> str:
     digest = hashlib.sha256()
     root = resources.files("trnbench.conformance")
     for name, text in _sources(root, phase):
-        normal = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        digest.update(f"{name} {len(normal)}\n".encode() + normal)
+        add_source(digest, name, text)
     digest.update((workload if phase in SHAPELESS_PHASES else workload_version(workload)).encode())
     return digest.hexdigest()[:16]
 

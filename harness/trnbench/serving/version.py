@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from importlib import resources
 
-from trnbench.workloads.version import workload_version
+from trnbench.workloads.version import add_source, workload_version
 
 SOURCES = (
     "buckets.py",
@@ -30,9 +30,5 @@ def serving_version(workload: str) -> str:
     """
     digest = hashlib.sha256(workload_version(workload).encode())
     for name in SOURCES:
-        text = resources.files("trnbench.serving").joinpath(name).read_bytes()
-        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        # Lengths first, so that no text can move from one file to the next without changing the hash.
-        digest.update(f"{name} {len(text)}\n".encode())
-        digest.update(text)
+        add_source(digest, name, resources.files("trnbench.serving").joinpath(name).read_bytes())
     return digest.hexdigest()[:16]

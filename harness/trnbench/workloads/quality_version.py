@@ -9,7 +9,7 @@ from importlib import resources
 import msgspec
 
 from trnbench.workloads.recipes import recipe_of
-from trnbench.workloads.version import workload_version
+from trnbench.workloads.version import add_source, workload_version
 
 QUALITY_SOURCES = (
     *("lora.py", "quality.py", "recipe.py", "source.py", "text.py", "weights.py"),
@@ -27,10 +27,7 @@ def quality_version(workload: str, phase: str) -> str:
     """
     digest = hashlib.sha256(workload_version(workload).encode())
     for name in QUALITY_SOURCES:
-        text = resources.files("trnbench.workloads").joinpath(name).read_bytes()
-        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        digest.update(f"{name} {len(text)}\n".encode())
-        digest.update(text)
+        add_source(digest, name, resources.files("trnbench.workloads").joinpath(name).read_bytes())
     values = msgspec.structs.asdict(recipe_of(workload, phase))
     for shape in ("batch", "micro_batch", "sequence"):
         del values[shape]

@@ -25,6 +25,14 @@ SOURCES = (
 """The files of this package that decide what a step computes. Counting FLOPs or loading weights does not."""
 
 
+def add_source(digest: hashlib._Hash, name: str, text: bytes) -> None:
+    """Add a source file to a version's hash, with normal line ends: any checkout of it counts the same."""
+    text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    # Lengths first, so that no text can move from one file to the next without changing the hash.
+    digest.update(f"{name} {len(text)}\n".encode())
+    digest.update(text)
+
+
 @functools.cache
 def workload_version(preset_name: str) -> str:
     """16 hex digits over the workload's source files and the preset's fields.
@@ -36,10 +44,6 @@ def workload_version(preset_name: str) -> str:
     del fields["source"]
     digest = hashlib.sha256()
     for name in SOURCES:
-        text = resources.files("trnbench.workloads").joinpath(name).read_bytes()
-        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        # Lengths first, so that no text can move from one file to the next without changing the hash.
-        digest.update(f"{name} {len(text)}\n".encode())
-        digest.update(text)
+        add_source(digest, name, resources.files("trnbench.workloads").joinpath(name).read_bytes())
     digest.update(msgspec.json.encode(fields, order="deterministic"))
     return digest.hexdigest()[:16]
