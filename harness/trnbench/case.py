@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from trnbench.status import UsageError
+from trnbench.status import CaseError, Status, UsageError
 from trnbench.wording import nearest
 
 if TYPE_CHECKING:
@@ -175,6 +175,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for degree in self.parallel.values():
             needed *= degree
         return needed
+
+    def require_one_device(self) -> None:
+        """Raise `CaseError` (unsupported) for a parallel plan: who ignored it would measure another case."""
+        if self.devices_needed > 1:
+            raise CaseError(
+                Status.UNSUPPORTED,
+                f"case {self.id}: this workload runs on one device; its parallel plan asks for {self.devices_needed}",
+            )
 
     def identity(self, without: Iterable[str] = ()) -> tuple[tuple[str, object], ...]:
         """The case as a hashable key, leaving out the fields a comparison declares as its axis."""

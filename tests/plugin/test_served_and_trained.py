@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from test_pytest_process import ROOT, pytest_child, records
 
-from trnbench.case import case_from
+from trnbench.backends.select import open_backend
+from trnbench.case import Case, case_from
+from trnbench.device import Device
 from trnbench.plugin.options import HUB, NAMED_DATA
+from trnbench.plugin.running import _check_able
 from trnbench.plugin.work import INTERRUPTED, checked_as
 from trnbench.records.store import Store, read_artifact
-from trnbench.status import Status
+from trnbench.status import CaseError, Status
 from trnbench.workloads import text
 
 if TYPE_CHECKING:
@@ -147,6 +150,22 @@ def test_what_serving_and_training_are_made_of_is_what_is_checked(phase: str, st
     found = checked_as(case)
     assert (found.phase, found.scenario, found.profile) == (step, "", "")
     assert (found.workload, found.precision, found.mode, found.batch) == ("nano", "bf16", "eager", 4)
+
+
+@pytest.mark.parametrize("phase", ["train_step", "serving", "pretrain"])
+def test_a_parallel_plan_is_refused_where_there_are_devices_for_it(phase: str) -> None:
+    """Run on one device, it would be recorded as what it is not."""
+    served = {"scenario": "offline", "profile": "quick", "new_tokens": 4} if phase == "serving" else {}
+    case = record_case(phase=phase, parallel={"dp": 2}, **served)
+    device = Device(backend="cpu", platform="linux", chip="h100", chips=2, cores=2)
+    with pytest.raises(CaseError, match="runs on one device; its parallel plan asks for 2") as caught:
+        _check_able(case, open_backend("cpu"), device)
+    assert caught.value.status is Status.UNSUPPORTED
+
+
+def record_case(**changes: object) -> Case:
+    fields = {"suite": "tiny", "workload": "nano", "precision": "fp32", "mode": "eager", "tier": "smoke"}
+    return case_from({**fields, "batch": 4, "sequence": 8, **changes})
 
 
 def test_the_suites_offer_every_scenario_at_smoke_tier() -> None:

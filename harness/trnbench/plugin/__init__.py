@@ -104,10 +104,11 @@ def pytest_make_collect_report(
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     settings = config.stash[SETTINGS]
-    if settings.tier is not None:
-        cases.select_tier(config, items, settings.tier)
-    if settings.profile is not None:
-        cases.select_profile(config, items, settings.profile)
+    tier, profile = settings.tier, settings.profile
+    if tier is not None:
+        cases.keep_cases(config, items, lambda case: case.tier == tier)
+    if profile is not None:
+        cases.keep_cases(config, items, lambda case: case.profile in ("", profile))
     for item in items:
         if cases.case_of(item) is None:
             continue

@@ -17,6 +17,7 @@ from trnbench.workloads.quality_version import quality_version
 from trnbench.workloads.version import workload_version
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 MARKER = "cases"
@@ -80,17 +81,9 @@ def case_of(item: pytest.Item) -> Case | None:
     return marked_cases(item)[callspec.params["case"]]
 
 
-def select_tier(config: pytest.Config, items: list[pytest.Item], tier: str) -> None:
-    """Keep the items whose case is of `tier`, and every item that measures no case."""
-    left_out = [item for item in items if (case := case_of(item)) is not None and case.tier != tier]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
-
-
-def select_profile(config: pytest.Config, items: list[pytest.Item], profile: str) -> None:
-    """Keep the items whose case is of `profile` or of none, and every item that measures no case."""
-    left_out = [item for item in items if (case := case_of(item)) is not None and case.profile not in ("", profile)]
+def keep_cases(config: pytest.Config, items: list[pytest.Item], wanted: Callable[[Case], bool]) -> None:
+    """Keep the items whose case is `wanted`, and every item that measures no case."""
+    left_out = [item for item in items if (case := case_of(item)) is not None and not wanted(case)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
@@ -116,8 +109,12 @@ def _data(node: pytest.Item, case: Case) -> str:
     if (spec is None and target is None) or case.phase not in QUALITY_PHASES:
         return ""
     path = node.config.invocation_params.dir / (spec or "")
-    data = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else spec
-    return f"{data} until {target}"
+    return f"{_content(path) if path.is_file() else spec} until {target}"
+
+
+@functools.cache
+def _content(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @functools.cache

@@ -72,6 +72,7 @@ def _check_able(case: Case, backend: Backend, device: Device) -> None:
     if missing is not None:
         raise CaseError(Status.SKIPPED, missing)
     check_parallel_plan(case, device)
+    case.require_one_device()
     refusal = backend.unsupported(case.precision, case.mode)
     if refusal is not None:
         raise CaseError(Status.UNSUPPORTED, refusal)

@@ -116,11 +116,7 @@ class _Ended(NamedTuple):
 def _check_able(case: Case, benchmark: BenchmarkFixture, runs: int, seeds: Sequence[int]) -> None:
     if case.phase not in QUALITY_PHASES:
         raise UsageError(f"case {case.id}: phase {case.phase} trains to no quality; {', '.join(QUALITY_PHASES)} do")
-    if case.devices_needed > 1:
-        raise CaseError(
-            Status.UNSUPPORTED,
-            f"case {case.id}: this workload runs on one device; its parallel plan asks for {case.devices_needed}",
-        )
+    case.require_one_device()
     if benchmark.disabled:
         raise UsageError("pytest-benchmark is disabled (--benchmark-disable): nothing can be measured")
     if not 1 <= runs <= MAX_ROUNDS:
