@@ -20,9 +20,10 @@ from fake_backend import FakeBackend, StepClock
 
 from trnbench.case import Case, case_from
 from trnbench.records.schema import LEAST_COUNT, Latencies
-from trnbench.serving.log import DETAIL, SUMMARY, LoadGenResult, LoggedAnswer
+from trnbench.serving.log import LoadGenResult, LoggedAnswer
 from trnbench.serving.measure import library
 from trnbench.serving.profiles import profile
+from trnbench.serving.protocol import DETAIL, SUMMARY
 from trnbench.serving.runs import Runs
 from trnbench.serving.samples import Samples
 from trnbench.serving.stages import Stages

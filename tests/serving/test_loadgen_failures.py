@@ -14,7 +14,7 @@ import pytest
 from loadgen_world import Children, Echo, accuracy, children, server, single_stream
 
 from trnbench.serving.link import run_loadgen
-from trnbench.serving.log import DETAIL
+from trnbench.serving.protocol import DETAIL
 from trnbench.serving.system import Completion, FirstToken, Request, Step
 from trnbench.status import CaseError, Status
 

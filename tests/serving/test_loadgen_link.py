@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from loadgen_world import SAMPLES, WIDE, Children, Echo, accuracy, answer, children, server, single_stream
 
-from trnbench.serving.link import calibrate, run_loadgen
-from trnbench.serving.log import DETAIL
+from trnbench.serving.link import hints_of, run_loadgen
 from trnbench.serving.null import NullSystem, issue_delay, probe, refuse_delay
 from trnbench.serving.profiles import SEEDS, Limits
+from trnbench.serving.protocol import DETAIL
 from trnbench.serving.settings import Test, listed
 from trnbench.status import CaseError, Status, UsageError
 
@@ -180,7 +180,8 @@ def test_a_wrong_hint_ends_as_too_short(tmp_path: Path) -> None:
 
 def test_calibration_measures_the_hints(tmp_path: Path) -> None:
     test = single_stream(least_queries=16, most_queries=16, expected_latency=1.0)
-    hints, result = calibrate(test, Echo(pause=0.01), folder=tmp_path, timeout=PATIENCE)
+    result = run_loadgen(test, Echo(pause=0.01), folder=tmp_path, timeout=PATIENCE)
+    hints = hints_of(result)
     assert hints.latency is not None
     assert 0.02 <= hints.latency < 1.0
     assert result.queries == 16

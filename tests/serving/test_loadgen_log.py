@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loadgen_world import server, single_stream
 
-from trnbench.serving.log import ACCURACY, DETAIL, LoadGenResult, Tally, read_accuracy_log, read_result
+from trnbench.serving.log import LoadGenResult, Tally, read_accuracy_log, read_result
+from trnbench.serving.protocol import ACCURACY, DETAIL
 from trnbench.status import CaseError, Status
 
 if TYPE_CHECKING:

@@ -55,15 +55,14 @@ def run_loadgen(
     return read_result(test, folder, drive.tally)
 
 
-def calibrate(test: Test, system: System, *, folder: Path, timeout: float) -> tuple[Hints, LoadGenResult]:
-    """Run `settings.calibration_test` and turn its speed into hints. The result itself is no measurement.
+def hints_of(result: LoadGenResult) -> Hints:
+    """What a calibration (`settings.calibration_test`) says of the real test. The result itself is no measurement.
 
-    Raises what `run_loadgen` raises, and `CaseError` (invalid) where LoadGen logged an error.
+    Raises `CaseError` (invalid) where LoadGen logged an error.
     """
-    result = run_loadgen(test, system, folder=folder, timeout=timeout)
     if result.errors:
         raise CaseError(Status.INVALID, f"the calibration failed: {result.reasons[-1]}")
-    return Hints(latency=result.latencies["latency"].mean, rate=result.rates.get("samples")), result
+    return Hints(latency=result.latencies["latency"].mean, rate=result.rates.get("samples"))
 
 
 class _Disconnected(Exception):

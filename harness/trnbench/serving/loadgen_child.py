@@ -18,7 +18,20 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trnbench.serving.protocol import Channel, Failed, Finished, Flushed, FromChild, FromParent, Issue, Responses, Start
+from trnbench.serving.protocol import (
+    ACCURACY,
+    DETAIL,
+    SUMMARY,
+    Channel,
+    Failed,
+    Finished,
+    Flushed,
+    FromChild,
+    FromParent,
+    Issue,
+    Responses,
+    Start,
+)
 from trnbench.serving.settings import SAMPLES_PER_QUERY, Test
 from trnbench.status import Status
 
@@ -28,7 +41,7 @@ if TYPE_CHECKING:
 ToParent = Channel[FromParent, FromChild]
 
 NOT_INSTALLED = "LoadGen is not installed: pip install mlcommons-loadgen; it has no wheel for Python 3.14"
-LOG_NAMES = ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "mlperf_log_accuracy.json")
+LOG_NAMES = (DETAIL, SUMMARY, ACCURACY)
 _SCENARIOS = {
     "single_stream": "SingleStream",
     "multi_stream": "MultiStream",

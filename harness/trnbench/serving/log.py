@@ -13,15 +13,12 @@ import msgspec
 from trnbench.device import Scalar
 from trnbench.mllog import parse, values
 from trnbench.records.schema import LEAST_COUNT, Latencies
+from trnbench.serving.protocol import ACCURACY, DETAIL
 from trnbench.serving.settings import RATED, Test
 from trnbench.status import CaseError, Status, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-DETAIL = "mlperf_log_detail.txt"
-SUMMARY = "mlperf_log_summary.txt"
-ACCURACY = "mlperf_log_accuracy.json"
 
 _PERCENTILES = {"50": "50.00", "90": "90.00", "95": "95.00", "99": "99.00", "99.9": "99.90"}
 _LATENCY_KEYS = {

@@ -19,6 +19,9 @@ from trnbench.status import Status
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+DETAIL, SUMMARY, ACCURACY = "mlperf_log_detail.txt", "mlperf_log_summary.txt", "mlperf_log_accuracy.json"
+"""What LoadGen writes into the folder of a test."""
+
 PIPE_BYTES = 1 << 20
 
 In = TypeVar("In")

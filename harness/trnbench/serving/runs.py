@@ -10,8 +10,8 @@ import msgspec
 
 from trnbench.serving import link, null
 from trnbench.serving.explain import explained_answers
-from trnbench.serving.log import DETAIL, SUMMARY
 from trnbench.serving.observe import Observed
+from trnbench.serving.protocol import DETAIL, SUMMARY
 from trnbench.serving.result import length_fault, stored_run
 from trnbench.serving.settings import listed
 

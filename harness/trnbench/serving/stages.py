@@ -9,6 +9,7 @@ import msgspec
 
 from trnbench.serving import audit
 from trnbench.serving.curve import POINT_RULES, point_tests
+from trnbench.serving.link import hints_of
 from trnbench.serving.null import LARGEST_SHARE, issue_delay, refuse_delay
 from trnbench.serving.profiles import profile
 from trnbench.serving.search import Found, bounds_from, highest_valid_rate
@@ -79,7 +80,7 @@ class Stages:
         stream = self.case.scenario.endswith("_stream")
         queries = STREAM_CALIBRATION if stream else BATCHES_OF_CALIBRATION * self.case.batch
         ran = self.runs.run(calibration_test(self.case, samples=self.rules.library, queries=queries), "calibration")
-        return Hints(latency=ran.result.latencies["latency"].mean, rate=ran.result.rates.get("samples"))
+        return hints_of(ran.result)
 
     def _rated(self, hints: Hints, rounds: int) -> None:
         """Server and interactive: probe, search, curve, then rounds at the rate that was found."""
