@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import string
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlperf_logging.compliance_checker.mlp_parser import ruleset_610
+from mlperf_logging.mllog import mllog
 
 from trnbench.mllog import PREFIX, Event, Writer, parse, values
 from trnbench.status import UsageError
@@ -64,9 +67,8 @@ def test_times_never_go_back(times: list[int]) -> None:
 
 @given(entries)
 def test_mlperf_logging_reads_the_same(events: list[tuple[str, str, object, dict[str, object]]]) -> None:
-    parser = pytest.importorskip("mlperf_logging.compliance_checker.mlp_parser.ruleset_610")
     text = written(events)
-    found, errors = parser.parse_generator(text.splitlines(keepends=True))
+    found, errors = ruleset_610.parse_generator(text.splitlines(keepends=True))
     assert errors == []
     assert [(line.key, line.value, line.timestamp) for line in found] == [
         (event.key, {"value": event.value, "metadata": event.metadata}, event.time_ms) for event in parse(text, "log")
@@ -74,8 +76,6 @@ def test_mlperf_logging_reads_the_same(events: list[tuple[str, str, object, dict
 
 
 def test_a_line_of_mlperf_logging_itself_is_read() -> None:
-    mllog = pytest.importorskip("mlperf_logging.mllog.mllog")
-    logging = pytest.importorskip("logging")
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlperf_endpoints_visualizer import bundle
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "compare"))
 
@@ -151,7 +152,6 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 def test_their_viewer_draws_it(tmp_path: Path) -> None:
     """The viewer itself, where it is installed: no warning, every point, and numbers as they were measured."""
-    bundle = pytest.importorskip("mlperf_endpoints_visualizer.bundle", reason="needs mlperf-viz")
     export_endpoints(record(CURVE), tmp_path)
     built = bundle.build_bundle(tmp_path)
     assert built.warnings == []

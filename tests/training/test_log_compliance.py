@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import quality_world
+import yaml
 from log_samples import EVALUATIONS, TRAIN_SAMPLES, changed, keys, lines, log_text, moved, text_of, without
+from mlperf_logging.compliance_checker import mlp_compliance
+from mlperf_logging.rcp_checker import rcp_checker
 from reference_samples import reference
 
 from trnbench.backends.select import open_backend
@@ -30,10 +33,6 @@ from trnbench.training.rules import check_log, check_set
 
 if TYPE_CHECKING:
     from trnbench.training.reference import Reference
-
-mlp_compliance = pytest.importorskip("mlperf_logging.compliance_checker.mlp_compliance")
-yaml = pytest.importorskip("yaml")
-rcp_checker = pytest.importorskip("mlperf_logging.rcp_checker.rcp_checker")
 
 RULESET = "6.1.0"
 RULE_FILE = Path(str(resources.files("trnbench.training"))) / "ruleset" / "trnbench.yaml"
