@@ -14,7 +14,7 @@ from trnbench.compare import metrics
 from trnbench.compare.admission import refusal
 from trnbench.compare.engine import compare_records
 from trnbench.compare.gate import gate
-from trnbench.compare.training_metrics import LEAST_SCORED_RUNS, quality_score
+from trnbench.records.quality_score import LEAST_SCORED_RUNS, quality_score
 from trnbench.records.schema import Evaluation, Record, TrainingRun
 
 

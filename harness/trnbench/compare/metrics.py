@@ -24,7 +24,8 @@ from trnbench.compare.metric_table import (
 )
 from trnbench.compare.model import Mfu
 from trnbench.compare.serving_metrics import serving_inconsistency, serving_round_rates, serving_values, why_no_value
-from trnbench.compare.training_metrics import training_inconsistency, training_values, why_no_score
+from trnbench.compare.training_metrics import training_inconsistency, training_values
+from trnbench.records.quality_score import quality_score
 from trnbench.status import TrnBenchError
 
 __all__ = [
@@ -133,7 +134,7 @@ def why_no_metric(record: Record) -> str:
     if record.measurement is not None and record.case.phase in SERVING_PHASES:
         return why_no_value(record.measurement)
     if record.measurement is not None and record.case.phase in QUALITY_PHASES:
-        return f"no score: {why_no_score(record.measurement.training)}"
+        return f"no score: {quality_score(record.measurement.training).reason}"
     return f"its rounds count nothing that gives {' or '.join(wanted)}"
 
 

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 from trnbench.case import SERVING_PHASES
 from trnbench.compare.serving_metrics import mean_answer
+from trnbench.records.schema import LENGTH_BAND
 
 if TYPE_CHECKING:
     from trnbench.records.schema import Record
-
-LENGTH_BAND = 0.10
-"""Relative difference of mean answers above which two runs are unlike: the band of output lengths that LoadGen's
-submission checker allows (TEST09, and the token counts of its accuracy gates)."""
 
 
 def answer_notes(a: Record, b: Record) -> list[str]:

@@ -5,22 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trnbench.records.quality_score import LEAST_SCORED_RUNS, SCORE_RULE, QualityScore, quality_score
+from trnbench.records.quality_score import quality_score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trnbench.records.schema import TrainingRun
-
-__all__ = [
-    "LEAST_SCORED_RUNS",
-    "SCORE_RULE",
-    "QualityScore",
-    "quality_score",
-    "training_inconsistency",
-    "training_values",
-    "why_no_score",
-]
 
 
 def training_values(runs: Sequence[TrainingRun]) -> dict[str, float]:
@@ -43,8 +33,3 @@ def training_inconsistency(runs: Sequence[TrainingRun]) -> str | None:
             if not 0 <= evaluation.samples <= run.samples:
                 return f"{told} evaluated after {evaluation.samples} samples, but ended after {run.samples}"
     return None
-
-
-def why_no_score(runs: Sequence[TrainingRun]) -> str:
-    """Why a set of runs has no score; empty where it has one."""
-    return quality_score(runs).reason

@@ -96,6 +96,10 @@ LEAST_COUNT: dict[str, int] = {"50": 1, "90": 64, "95": 130, "99": 459, "99.9": 
 """So many samples carry a percentile: what early stopping asks for at 99 % confidence, with one miss up to the 95th and
 with none above (`serving.early_stopping.queries_needed`)."""
 
+LENGTH_BAND = 0.10
+"""Share by which mean lengths of answers may differ and still be alike: TEST09 of the MLPerf(R) Inference compliance
+tests, and the token bands of its accuracy targets (90 % to 110 %)."""
+
 Purpose = Literal["probe", "calibration", "accuracy", "search", "point", "round", "audit"]
 
 

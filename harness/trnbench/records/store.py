@@ -84,7 +84,8 @@ class Store:
         Raises `RecordError` for a record that breaks the format or exceeds `MAX_RECORD_BYTES`, and `StoreError` where
         the file system refuses; either way no part of the record is left behind.
         """
-        record = msgspec.structs.replace(record, artifacts=[*record.artifacts, *_artifacts(record, files)])
+        beside = _artifacts(record, files)
+        record = msgspec.structs.replace(record, artifacts=[*record.artifacts, *beside])
         data = encode(record)
         if len(data) > MAX_RECORD_BYTES:
             raise RecordError(
@@ -93,7 +94,7 @@ class Store:
             )
         stem = "-".join([compact(record.started_at), safe_name(record.run_id), safe_name(record.case.id)])
         what = f"the record of case {record.case.id}"
-        for artifact in _artifacts(record, files):
+        for artifact in beside:
             told = f"{artifact.name} beside {what}"
             replace_file(self.folder(record) / artifact.path, files[artifact.name], what=told)
         return write_file(self.folder(record), stem, data, what=what, unique=record.record_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from trnbench.compare.training_metrics import LEAST_SCORED_RUNS, SCORE_RULE
+from trnbench.records.quality_score import LEAST_SCORED_RUNS, SCORE_RULE
 from trnbench.records.schema import LEAST_COUNT
 from trnbench.report.check_counts import TIER_WORDS
 from trnbench.report.format import joined

@@ -25,12 +25,12 @@ from trnbench.report.serving_words import (
     throughput_words,
 )
 from trnbench.report.views import Figure
+from trnbench.serving.settings import RATED
 
 if TYPE_CHECKING:
     from trnbench.case import Case
     from trnbench.records.schema import LoadGenRun
 
-RATED = ("server", "interactive")
 _DRAWN: dict[str, Kind] = {"point": "joined", "search": "hollow", "round": "ringed"}
 _LIMITED = "99"
 PERCENTILES = (_LIMITED, "90", "50")

@@ -12,7 +12,7 @@ from trnbench.report.format import count, number, utc
 from trnbench.report.metric_names import SCENARIO_WORDS, capitalised, metric_words, readable
 from trnbench.report.names import file_stem, record_page
 from trnbench.report.newest_cases import CaseRecords, Newest, devices_in, newest_cases, version_note, without_values
-from trnbench.report.serving_curves import RATED, Served, devices_figure, load_runs
+from trnbench.report.serving_curves import Served, devices_figure, load_runs
 from trnbench.report.serving_words import (
     LATENCY_NAMES,
     PERCENTILES,
@@ -26,6 +26,7 @@ from trnbench.report.serving_words import (
 )
 from trnbench.report.verdicts import status_tag
 from trnbench.report.views import Cell, Column, Figure, GroupedTable, RowGroup, Table, TableRow
+from trnbench.serving.settings import RATED
 
 if TYPE_CHECKING:
     from trnbench.records.schema import LoadGenRun

@@ -8,7 +8,7 @@ import msgspec
 
 from trnbench.case import QUALITY_PHASES
 from trnbench.compare.metrics import metric_values
-from trnbench.compare.training_metrics import SCORE_RULE, quality_score
+from trnbench.records.quality_score import SCORE_RULE, quality_score
 from trnbench.report.format import count, minutes, number, seconds, utc
 from trnbench.report.metric_names import PHASE_WORDS
 from trnbench.report.names import file_stem, record_page

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trnbench.case import QUALITY_PHASES
-from trnbench.compare.training_metrics import quality_score
+from trnbench.records.quality_score import quality_score
 from trnbench.report.format import minutes, number, seconds
 from trnbench.report.training_curves import loss_figure
 from trnbench.report.training_words import (

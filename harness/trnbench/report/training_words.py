@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trnbench.compare.training_metrics import SCORE_RULE, quality_score
+from trnbench.records.quality_score import SCORE_RULE, quality_score
 from trnbench.report.format import count, minutes, number, seconds
 from trnbench.report.views import Tag
 
 if TYPE_CHECKING:
-    from trnbench.compare.training_metrics import QualityScore
+    from trnbench.records.quality_score import QualityScore
     from trnbench.records.schema import Record, TrainingRun
 
 

@@ -11,7 +11,7 @@ import msgspec
 from trnbench import wording
 from trnbench.case import QUALITY_PHASES, SERVING_PHASES
 from trnbench.compare.metrics import METRICS, metric_values
-from trnbench.compare.training_metrics import SCORE_RULE, quality_score
+from trnbench.records.quality_score import SCORE_RULE, quality_score
 from trnbench.records.schema import LEAST_COUNT
 from trnbench.report.export import inert
 from trnbench.report.newest_cases import newest_cases

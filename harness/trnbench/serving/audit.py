@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from trnbench.records.schema import Check
-from trnbench.serving.result import LENGTH_BAND
+from trnbench.records.schema import LENGTH_BAND, Check
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trnbench.records.schema import LoadGenRun
+from trnbench.records.schema import LENGTH_BAND, LoadGenRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from trnbench.records.schema import Purpose
     from trnbench.serving.log import LoadGenResult
     from trnbench.serving.settings import Test
-
-LENGTH_BAND = 0.10
-"""Share by which the mean length of the answers may differ from the accuracy run's: TEST09 of the MLPerf(R) Inference
-compliance tests, and the token bands of its accuracy targets (90 % to 110 %)."""
 
 JUDGED: tuple[Purpose, ...] = ("search", "round")
 """Tests that must be valid by LoadGen's verdict. A load point beyond the limits, or with few queries, is a sound
